@@ -1,0 +1,101 @@
+"""`python -m traces`: exit codes, messages, and what inspect says."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.synthetic import make_hidden, make_pool, make_tree
+from traces import write_recording
+from traces.__main__ import main
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> str:
+    recording = make_pool(np.random.default_rng(0), lengths=[3, 4, 5, 6, 7, 8])
+    margin = np.full(recording.num_anchors, 0.5)
+    margin[[2, 9]] = 1e-5
+    arrays = dict(recording.arrays) | {"target_margin": margin}
+    path = tmp_path / "good.safetensors"
+    write_recording(path, recording.meta, arrays)
+    return str(path)
+
+
+@pytest.fixture
+def bad(tmp_path: Path) -> str:
+    path = tmp_path / "bad.safetensors"
+    path.write_bytes(b"not a recording")
+    return str(path)
+
+
+def test_validate_good(good: str, capsys):
+    assert main(["validate", good]) == 0
+    out, err = capsys.readouterr()
+    # Outputs 3 to 8: anchors 2 + 3 + 4 + 5 + 6 + 7 = 27.
+    assert out == f"{good}: ok (pool, 6 sequences, 27 anchors, 4 depths, temperature 0)\n"
+    assert err == ""
+
+
+def test_validate_checks_all_and_fails(good: str, bad: str, capsys):
+    assert main(["validate", bad, good, "no-such-name"]) == 2
+    out, err = capsys.readouterr()
+    assert out.startswith(f"{good}: ok (")
+    lines = err.splitlines()
+    assert len(lines) == 2
+    assert lines[0].startswith(f"error: {bad}: not a complete safetensors file")
+    assert lines[1].startswith("error: no-such-name: no such recording")
+
+
+def test_inspect_pool(good: str, capsys):
+    assert main(["inspect", good]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["target", "synthetic-target"] in lines
+    assert ["drafter", "synthetic-drafter", "(block)"] in lines
+    assert ["encoding", "pool,", "8", "candidates", "per", "depth"] in lines
+    assert ["output", "tokens", "median", "5.5,", "range", "3", "to", "8"] in lines
+    assert ["near", "ties", "2", "of", "27", "anchors,"] in [line[:6] for line in lines]
+    # Sequence s: domain s % 2, split s % 3, s + 2 anchors.
+    assert ["code", "1", "(2)", "1", "(6)", "1", "(4)"] in lines
+    assert ["chat", "1", "(5)", "1", "(3)", "1", "(7)"] in lines
+    depths = [line[0] for line in lines if len(line) == 3 and line[1].startswith(("0.", "1."))]
+    assert depths == ["1", "2", "3", "4", "all"]
+
+
+def test_inspect_coverage_counts_realised_tokens(tmp_path: Path, capsys):
+    """A pool of the whole vocabulary holds every realised token."""
+    recording = make_pool(np.random.default_rng(1), pool=50)
+    path = tmp_path / "full.safetensors"
+    write_recording(path, recording.meta, recording.arrays)
+    assert main(["inspect", str(path)]) == 0
+    last = capsys.readouterr().out.splitlines()[-1].split()
+    realised = recording.realised(np.arange(recording.num_anchors))
+    top1 = np.mean(recording["pool_token"][:, :, 0] == realised)
+    assert last == ["all", f"{top1:.3f}", "1.000"]
+
+
+@pytest.mark.parametrize("maker", [make_hidden, make_tree])
+def test_inspect_other_encodings(maker, tmp_path: Path, capsys):
+    recording = maker(np.random.default_rng(2), temperature=0.6)
+    path = tmp_path / "r.safetensors"
+    write_recording(path, recording.meta, recording.arrays)
+    assert main(["inspect", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert f"encoding         {recording.encoding}, " in out
+    assert "temperature      0.6\n" in out
+
+
+def test_module_exit_status_and_no_traceback(bad: str):
+    done = subprocess.run(
+        [sys.executable, "-m", "traces", "inspect", bad],
+        cwd=Path(__file__).parents[1],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("error: ")
+    assert len(done.stderr.splitlines()) == 1

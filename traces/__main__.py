@@ -1,0 +1,59 @@
+"""`python -m traces inspect FILE` and `python -m traces validate FILE...`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from traces.catalog import find_recording, known_recordings
+from traces.errors import InputError
+from traces.summary import describe, one_line
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; the exit status is 2 when any recording is refused."""
+    args = _parser().parse_args(argv)
+    if args.command == "inspect":
+        return _inspect(args.file)
+    return _validate(args.files)
+
+
+def _parser() -> argparse.ArgumentParser:
+    shipped = ", ".join(known_recordings()) or "none"
+    parser = argparse.ArgumentParser(
+        prog="python -m traces",
+        description="Look at and check recordings.",
+        epilog=f"FILE is a .safetensors file, a .json manifest, or a shipped name: {shipped}",
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    inspect = commands.add_parser("inspect", help="say what a recording holds")
+    inspect.add_argument("file", metavar="FILE")
+    validate = commands.add_parser("validate", help="check recordings, one line for each")
+    validate.add_argument("files", metavar="FILE", nargs="+")
+    return parser
+
+
+def _inspect(name: str) -> int:
+    try:
+        print(describe(find_recording(name)))
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _validate(names: Sequence[str]) -> int:
+    """Checks every file, also after a bad one."""
+    status = 0
+    for name in names:
+        try:
+            print(f"{name}: ok ({one_line(find_recording(name))})", flush=True)
+        except InputError as error:
+            print(f"error: {error}", file=sys.stderr)
+            status = 2
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
