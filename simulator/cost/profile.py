@@ -1,0 +1,78 @@
+"""A latency profile: one measured (or modelled) cost table of one GPU, model and engine.
+
+A profile NAME is three files: ``NAME.yaml`` (the header), ``NAME.csv`` (target step times) and
+``NAME.draft.csv`` (drafter step times). ``traces/latency/README.md`` describes the format.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import traces.errors
+from simulator.cost.header import ProfileHeader, read_header
+from simulator.cost.tables import DraftRow, VerifyRow, read_draft, read_verify
+from traces.errors import InputError
+
+PROFILE_FOLDER = Path(traces.errors.__file__).parent / "latency"
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyProfile:
+    """Times in milliseconds as they were published; sizes in tokens and requests."""
+
+    name: str
+    header: ProfileHeader
+    verify: tuple[VerifyRow, ...]
+    draft: tuple[DraftRow, ...]
+
+    @property
+    def modelled(self) -> bool:
+        """True when the header says that no stopwatch was involved."""
+        return self.header.kind == "modelled"
+
+
+def read_profile(path: str | Path) -> LatencyProfile:
+    """Read ``NAME.csv`` with its header and draft table from the same folder.
+
+    Raises:
+        InputError: one line naming the file, the row and column (or header field), the value and
+            what is accepted.
+    """
+    path = Path(path)
+    if path.suffix != ".csv":
+        raise InputError(f"{path}: a latency profile is named by its .csv file")
+    if not path.is_file():
+        raise InputError(f"{path}: no such file; accepted: a latency profile's .csv file")
+    header = read_header(path.with_suffix(".yaml"))
+    verify = read_verify(path, header.fixed)
+    draft = read_draft(path.with_suffix(".draft.csv"), header.fixed)
+    captured = {row.packed_tokens_total for row in verify if row.captured}
+    if captured != set(header.graph_sizes):
+        odd = min(captured ^ set(header.graph_sizes))
+        raise InputError(
+            f"{path.with_suffix('.yaml')}: graph_sizes and the cuda_graph rows of {path.name} "
+            f"differ at size {odd}; accepted: the same sizes in both"
+        )
+    return LatencyProfile(name=path.stem, header=header, verify=verify, draft=draft)
+
+
+def known_profiles() -> list[str]:
+    """Names of the shipped profiles, sorted."""
+    return sorted(path.stem for path in PROFILE_FOLDER.glob("*.yaml"))
+
+
+def find_profile(name: str | Path) -> LatencyProfile:
+    """Read a shipped profile by name, or any profile by the path of its CSV.
+
+    Raises:
+        InputError: an unknown name (the known ones are listed), or an unreadable profile.
+    """
+    if str(name).endswith(".csv"):
+        return read_profile(name)
+    if str(name) not in known_profiles():
+        raise InputError(
+            f"latency.profile is {str(name)!r}; accepted: a path to a .csv, or one of "
+            f"{', '.join(known_profiles())}"
+        )
+    return read_profile(PROFILE_FOLDER / f"{name}.csv")
