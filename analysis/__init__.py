@@ -1,0 +1,1 @@
+"""Reads result files; prints comparisons and draws figures. Never simulates, never fits."""

@@ -1,0 +1,78 @@
+"""`python -m analysis RUN_DIR...`: compare finished runs in a table and in figures."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from analysis.compare import compare
+from analysis.metrics import choose_metrics
+from analysis.summaries import FILE_NAME, read_summaries
+from analysis.tables import print_csv, print_markdown, print_tables
+from traces.errors import InputError
+
+FORMATS = {"table": print_tables, "markdown": print_markdown, "csv": print_csv}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; exit status 2 when any run is refused, and then nothing is written."""
+    given = sys.argv[1:] if argv is None else list(argv)
+    args = _parser().parse_args(given)
+    try:
+        _run(args, shlex.join(["python", "-m", "analysis", *given]))
+        sys.stdout.flush()
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # `| head` has read enough; nothing may be flushed at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def _run(args: argparse.Namespace, command: str) -> None:
+    summaries = read_summaries(args.run_dirs)
+    comparisons = compare(summaries)
+    names = [name for text in args.metric or () for name in text.split(",") if name]
+    metrics = choose_metrics(names, summaries)
+    written: list[Path] = []
+    if args.figures:
+        from analysis.figures import draw_figures
+
+        written = draw_figures(comparisons, args.out, command)
+    FORMATS[args.format](comparisons, metrics)
+    for path in written:
+        print(f"wrote {path}", file=sys.stderr)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m analysis",
+        description="Compare finished runs: a table on stdout, figures as PNG and PDF with "
+        "captions. Runs of different recordings, latency profiles or server settings get blocks "
+        "and figures of their own.",
+    )
+    parser.add_argument(
+        "run_dirs", metavar="RUN_DIR", nargs="+", help=f"every {FILE_NAME} below it is read"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("figures"), help="folder for figures (default: figures)"
+    )
+    parser.add_argument("--format", choices=list(FORMATS), default="table")
+    parser.add_argument(
+        "--no-figures", dest="figures", action="store_false", help="print the comparison only"
+    )
+    parser.add_argument(
+        "--metric",
+        action="append",
+        metavar="KEY[,KEY...]",
+        help="columns to show, any number in the summaries or speedup; may be repeated",
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

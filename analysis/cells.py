@@ -1,0 +1,81 @@
+"""One block as text, the same for every format that people read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from analysis.compare import BASELINE, Block, Row
+from analysis.intervals import Estimate
+from analysis.metrics import SPEEDUP, Metric
+
+BLANK = "–"
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    text: str
+    best: bool = False
+
+
+def headings(metrics: Sequence[Metric]) -> list[str]:
+    """Column titles of the cells of a row."""
+    return ["policy", "seeds", *(metric.title for metric in metrics), "step time from"]
+
+
+def block_cells(block: Block, metrics: Sequence[Metric]) -> list[list[Cell]]:
+    """A row of cells per policy; the best mean of a column is marked, unless all are equal."""
+    columns = [_column(block, metric) for metric in metrics]
+    return [
+        [Cell(row.label), Cell(str(len(row.runs))), *values, Cell(origin(row.cost_shares))]
+        for row, *values in zip(block.rows, *columns, strict=True)
+    ]
+
+
+def _column(block: Block, metric: Metric) -> list[Cell]:
+    found = [row.estimate(metric.key) for row in block.rows]
+    means = [one.mean for one in found if one is not None]
+    best = None
+    if metric.better and len(set(means)) > 1:
+        best = max(means) if metric.better == "high" else min(means)
+    return [
+        Cell(_show(one, row, metric), one is not None and one.mean == best)
+        for one, row in zip(found, block.rows, strict=True)
+    ]
+
+
+def _show(one: Estimate | None, row: Row, metric: Metric) -> str:
+    if one is None:
+        return BLANK
+    text = metric.show(one.mean)
+    if one.half_width is not None:
+        text += f" ±{metric.show(one.half_width)}"
+    return text if one.n == len(row.runs) else f"{text} (n={one.n})"
+
+
+def origin(shares: dict[str, float]) -> str:
+    """What a row's step times rest on, the weakest first: a number partly modelled says so."""
+    names = {"modelled": "modelled", "clamped": "clamped", "interpolated": "interp."}
+    weak = [f"{names[one]} {percent(shares[one])}" for one in names if shares[one] > 0]
+    return ", ".join(weak) or "measured"
+
+
+def percent(share: float) -> str:
+    """A share as text; what is not zero never reads 0%, what is not all never 100%."""
+    if 0 < share < 0.01:
+        return "<1%"
+    if 0.99 < share < 1:
+        return ">99%"
+    return f"{share:.0%}"
+
+
+def baseline_notes(block: Block) -> list[str]:
+    """Why speedups are blank, or rest on fewer seeds than their row."""
+    if all(row.policy != BASELINE for row in block.rows):
+        return [f"no {BASELINE} run of this setting at {block.load.title}: speedup left blank"]
+    return [
+        f"{SPEEDUP} of {row.label} rests on {len(row.paired)} of {len(row.runs)} seeds: "
+        f"{BASELINE} has no run with the others' seeds and number of prompts"
+        for row in block.rows
+        if len(row.paired) < len(row.runs)
+    ]

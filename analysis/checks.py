@@ -1,0 +1,99 @@
+"""What a summary must hold before anything is computed from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import isfinite
+from typing import Any
+
+from traces.errors import InputError
+
+FORMAT = "specdec-summary"
+VERSION = 1
+
+Check = tuple[Callable[[Any], bool], str]
+
+
+def _is_number(value: Any) -> bool:
+    real = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return real and isfinite(value) and value >= 0
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_rate(value: Any) -> bool:
+    return value in (None, "inf", float("inf")) or (_is_number(value) and value > 0)
+
+
+def _is_curve(value: Any) -> bool:
+    if value is None:
+        return True
+    items = value.items() if isinstance(value, dict) else [("", None)]
+    return all(key.isdecimal() and _is_number(length) for key, length in items)
+
+
+def _is_shares(value: Any) -> bool:
+    time = value.get("time") if isinstance(value, dict) else None
+    names = ("measured", "interpolated", "modelled", "clamped")
+    return isinstance(time, dict) and all(_is_number(time.get(name)) for name in names)
+
+
+TEXT: Check = (lambda value: isinstance(value, str) and value != "", "a text")
+FLAG: Check = (lambda value: isinstance(value, bool), "true or false")
+COUNT: Check = (_is_count, "an integer from 0")
+POSITIVE: Check = (lambda value: _is_count(value) and value > 0, "an integer from 1")
+NUMBER: Check = (_is_number, "a finite number from 0")
+MAYBE_NUMBER: Check = (lambda value: value is None or _is_number(value), "a number from 0, or null")
+MAPPING: Check = (lambda value: isinstance(value, dict), "a mapping")
+
+CHECKS: dict[str, Check] = {
+    "policy": TEXT,
+    "policy_fit": MAPPING,
+    "trace": MAPPING,
+    "trace.recording": TEXT,
+    "trace.content_hash": TEXT,
+    "latency": MAPPING,
+    "latency.profile": TEXT,
+    "what_if": FLAG,
+    "max_concurrency": POSITIVE,
+    "request_rate": (_is_rate, 'a number above 0, or "inf"'),
+    "burstiness": NUMBER,
+    "seed": COUNT,
+    "num_prompts": POSITIVE,
+    "completed": COUNT,
+    "output_throughput": NUMBER,
+    "median_tpot_ms": MAYBE_NUMBER,
+    "p99_tpot_ms": MAYBE_NUMBER,
+    "acceptance_length": MAYBE_NUMBER,
+    "draft_nodes_per_request": MAYBE_NUMBER,
+    "share_verified_accepted": MAYBE_NUMBER,
+    "ttft_note": (lambda value: value is None or isinstance(value, str), "a text, or null"),
+    "cost_shares": (_is_shares, "time shares measured, interpolated, modelled, clamped"),
+    "acceptance_length_by_budget": (_is_curve, "a mapping of budget to length, or null"),
+}
+
+
+def check_summary(data: Any) -> None:
+    """Raise InputError with one line about the first thing that is wrong."""
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise InputError(f'not a result summary, expected format "{FORMAT}"')
+    if data.get("version") != VERSION:
+        raise InputError(f"version {data.get('version')!r} is not supported, expected {VERSION}")
+    for name, check in CHECKS.items():
+        _check(data, name, check)
+    if data["completed"] < data["num_prompts"]:
+        raise InputError(f"incomplete: {data['completed']} of {data['num_prompts']} prompts done")
+
+
+def _check(data: dict, name: str, check: Check) -> None:
+    accepts, accepted = check
+    node = data
+    for key in name.split("."):
+        if key not in node:
+            raise InputError(f"incomplete: {name} is missing, expected {accepted}")
+        node = node[key]
+    if not accepts(node):
+        shown = repr(node) if len(repr(node)) <= 40 else repr(node)[:37] + "..."
+        raise InputError(f"{name} is {shown}, expected {accepted}")

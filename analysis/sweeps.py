@@ -1,0 +1,98 @@
+"""A comparison as series over one load axis."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from math import inf
+
+from analysis.compare import BASELINE, Block, Comparison, Row
+from analysis.metrics import SPEEDUP
+
+PARTLY = 0.05  # share of modelled or clamped step time from which a marker is hollow
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One policy at one load."""
+
+    x: float  # requests in flight, or requests per second
+    row: Row
+
+    @property
+    def hollow(self) -> bool:
+        """Whether more than `PARTLY` of the step time is modelled or clamped."""
+        shares = self.row.cost_shares
+        return max(shares["modelled"], shares["clamped"]) > PARTLY
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """All loads that differ in one thing: concurrency, or the request rate."""
+
+    name: str
+    axis: str  # "concurrency" or "request rate"
+    x_label: str
+    x_values: tuple[float, ...]
+    series: dict[str, tuple[Point, ...]]  # by policy label
+    what_if: bool
+
+    @property
+    def points(self) -> list[Point]:
+        return [point for line in self.series.values() for point in line]
+
+    @property
+    def has_speedup(self) -> bool:
+        """Whether any policy but the baseline has one."""
+        return any(
+            point.row.policy != BASELINE and point.row.estimate(SPEEDUP) for point in self.points
+        )
+
+    @property
+    def sentence(self) -> str:
+        text = "Output throughput of the whole server (tokens/s)"
+        if self.has_speedup:
+            text += " and its speedup over autoregressive decoding, "
+            text += "paired by seed (dotted line: 1),"
+        return f"{text} against {self.axis}."
+
+    @property
+    def notes(self) -> list[str]:
+        """What the drawing itself needs explained."""
+        found = []
+        if any(point.hollow for point in self.points):
+            found.append(
+                f"Hollow markers: more than {PARTLY:.0%} of the step time is modelled or clamped."
+            )
+        if not self.has_speedup:
+            found.append("No speedup: no autoregressive run of this setting at these loads.")
+        return found
+
+
+def sweeps(comparison: Comparison) -> list[Sweep]:
+    """One sweep over concurrency for the closed loops, one over the rate for each open setting."""
+    groups: dict[tuple, list[Block]] = defaultdict(list)
+    for block in comparison.blocks:
+        load = block.load
+        key = (inf, 0, 0.0) if load.closed else (0.0, load.max_concurrency, load.burstiness)
+        groups[key].append(block)
+    return [_sweep(comparison, key, blocks) for key, blocks in groups.items()]
+
+
+def _sweep(comparison: Comparison, key: tuple, blocks: list[Block]) -> Sweep:
+    rate, in_flight, burstiness = key
+    closed = rate == inf
+    series: dict[str, list[Point]] = {label: [] for label in comparison.labels}
+    for block in blocks:
+        x = block.load.max_concurrency if closed else block.load.request_rate
+        for row in block.rows:
+            series[row.label].append(Point(x, row))
+    lines = {label: tuple(line) for label, line in series.items() if line}
+    values = tuple(sorted({point.x for line in lines.values() for point in line}))
+    what_if = comparison.runs[0].data["what_if"]
+    if closed:
+        names = "throughput_vs_concurrency", "concurrency", "concurrency (requests in flight)"
+    else:
+        name = f"throughput_vs_request_rate.cap{in_flight}_burstiness{burstiness:g}"
+        names = name, "request rate", "request rate (requests/s)"
+    return Sweep(*names, values, lines, what_if)

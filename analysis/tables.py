@@ -1,0 +1,124 @@
+"""Comparisons as text: rich tables, Markdown, and CSV for other programs."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Sequence
+from typing import TextIO
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from analysis.cells import Cell, baseline_notes, block_cells, headings
+from analysis.compare import Block, Comparison, Load, Row
+from analysis.metrics import SPEEDUP, Metric
+from analysis.notes import notes, setting_title
+from analysis.summaries import SOURCES
+
+_PIPED_WIDTH = 160  # columns when the output is no terminal: tables are not cut
+
+
+def print_tables(comparisons: Sequence[Comparison], metrics: Sequence[Metric]) -> None:
+    """One rich table per setting and load, then what the setting rests on."""
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else _PIPED_WIDTH)
+    for comparison in comparisons:
+        console.print(Text(setting_title(comparison), style="bold underline"))
+        for block in comparison.blocks:
+            table = _rich_table(block, metrics, console)
+            console.print(Text(f"\n{block.load.title}"), table)
+            for note in _block_notes(block, metrics):
+                console.print(Text(f"  {note}", style="italic"))
+        for heading, text in notes(comparison):
+            console.print(Text.assemble((f"{heading:>10}  ", "dim"), text), soft_wrap=True)
+        mark = "bold" if console.is_terminal else "*"
+        console.print(Text(f"{mark:>10}  best mean of its column\n", style="dim"))
+
+
+def _rich_table(block: Block, metrics: Sequence[Metric], console: Console) -> Table:
+    """Closer columns in a narrow terminal; a star for the best where bold cannot be seen."""
+    tight = console.width < _PIPED_WIDTH
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 0 if tight else 1))
+    for index, title in enumerate(headings(metrics)):
+        inner = 0 < index <= len(metrics) + 1
+        table.add_column(
+            title, justify="right" if inner else "left", no_wrap=index == 0, overflow="fold"
+        )
+    for row in block_cells(block, metrics):
+        table.add_row(*(_rich_cell(cell, not console.is_terminal) for cell in row))
+    return table
+
+
+def _rich_cell(cell: Cell, plain: bool) -> Text:
+    mark = ("*" if cell.best else " ") if plain else ""
+    return Text(cell.text + mark, style="bold" if cell.best else "")
+
+
+def print_markdown(comparisons: Sequence[Comparison], metrics: Sequence[Metric]) -> None:
+    """The same, as Markdown."""
+    for comparison in comparisons:
+        print(f"## {setting_title(comparison)}\n")
+        for block in comparison.blocks:
+            print(f"### {block.load.title}\n")
+            print(_line([title.replace("\n", " ") for title in headings(metrics)]))
+            print(_line(["---", *["---:"] * (len(metrics) + 1), "---"]))
+            for row in block_cells(block, metrics):
+                print(_line([_bold(cell) for cell in row]))
+            print("".join(f"\n{note}\n" for note in _block_notes(block, metrics)))
+        for heading, text in notes(comparison):
+            print(f"- {heading}: {text}")
+        print()
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _bold(cell: Cell) -> str:
+    return f"**{cell.text}**" if cell.best else cell.text
+
+
+def _block_notes(block: Block, metrics: Sequence[Metric]) -> list[str]:
+    has_speedup = any(metric.key == SPEEDUP for metric in metrics)
+    return baseline_notes(block) if has_speedup else []
+
+
+def print_csv(comparisons: Sequence[Comparison], metrics: Sequence[Metric]) -> None:
+    """One row per setting, load and policy; per metric its mean, interval half-width and n."""
+    write_csv(sys.stdout, comparisons, metrics)
+
+
+def write_csv(out: TextIO, comparisons: Sequence[Comparison], metrics: Sequence[Metric]) -> None:
+    """CSV in the units of the summaries; an empty field is a value that does not exist."""
+    rows = [
+        _record(comparison, block.load, row, metrics)
+        for comparison in comparisons
+        for block in comparison.blocks
+        for row in block.rows
+    ]
+    writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+
+
+def _record(comparison: Comparison, load: Load, row: Row, metrics: Sequence[Metric]) -> dict:
+    record = {
+        "recording": comparison.trace["recording"],
+        "content_hash": comparison.trace["content_hash"],
+        "temperature": comparison.trace.get("temperature"),
+        "latency_profile": comparison.latency["profile"],
+        "what_if": str(row.runs[0].data["what_if"]).lower(),
+        "max_concurrency": load.max_concurrency,
+        "request_rate": load.request_rate,
+        "burstiness": load.burstiness,
+        "policy": row.label,
+        "seeds": " ".join(map(str, row.seeds)),
+    }
+    for metric in metrics:
+        one = row.estimate(metric.key)
+        record[metric.key] = None if one is None else one.mean
+        record[f"{metric.key}_ci95"] = None if one is None else one.half_width
+        record[f"{metric.key}_n"] = 0 if one is None else one.n
+    return record | {f"step_time_{name}": row.cost_shares[name] for name in SOURCES}

@@ -1,0 +1,401 @@
+"""Comparisons by hand: grouping, pairing, intervals, refusals, text formats and figures."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from analysis.__main__ import main
+from analysis.compare import Comparison, compare
+from analysis.curves import order_curves
+from analysis.intervals import estimate, t_quantile
+from analysis.look import KNOWN, looks
+from analysis.metrics import choose_metrics
+from analysis.summaries import read_summaries
+from analysis.sweeps import sweeps
+from traces.errors import InputError
+
+MEASURED = {"measured": 1.0, "interpolated": 0.0, "modelled": 0.0, "clamped": 0.0}
+CHAIN = {"1": 1.5, "2": 1.75, "4": 2.0}
+TREE = {"0": 1.0, "1": 1.5, "4": 2.25, "16": 3.0}
+
+
+def _summary(policy: str, throughput: float, **changes) -> dict:
+    data = {
+        "format": "specdec-summary",
+        "version": 1,
+        "policy": policy,
+        "policy_fit": {},
+        "trace": {"recording": "small", "content_hash": "ab" * 16, "unique_prompts": 5},
+        "latency": {"profile": "card_a", "kind": "measured"},
+        "what_if": False,
+        "what_if_reason": None,
+        "max_concurrency": 4,
+        "request_rate": "inf",
+        "burstiness": 1.0,
+        "seed": 0,
+        "num_prompts": 8,
+        "completed": 8,
+        "output_throughput": throughput,
+        "mean_ttft_ms": 12.0,
+        "median_tpot_ms": 20.0,
+        "p99_tpot_ms": 30.0,
+        "ttft_note": "queue only",
+        "acceptance_length": None,
+        "draft_nodes_per_request": 0.0,
+        "share_verified_accepted": None,
+        "cost_shares": {"steps": MEASURED, "time": MEASURED},
+        "acceptance_length_by_budget": None,
+    }
+    return data | changes
+
+
+@pytest.fixture
+def runs(tmp_path: Path):
+    """A function that writes each summary into a run folder of its own below one folder."""
+    folder = tmp_path / "runs"
+
+    def write(*summaries: dict) -> Path:
+        for data in summaries:
+            run = folder / str(len(list(folder.glob("*"))))
+            run.mkdir(parents=True)
+            (run / "summary.json").write_text(json.dumps(data))
+        return folder
+
+    return write
+
+
+def _compare(folder: Path) -> list[Comparison]:
+    return compare(read_summaries([folder]))
+
+
+def _rows(comparison: Comparison) -> dict:
+    return {row.label: row for block in comparison.blocks for row in block.rows}
+
+
+def _fails(capsys, *argv: object) -> str:
+    """The one error line of a refused command."""
+    assert main([str(word) for word in argv]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    return err
+
+
+@pytest.mark.parametrize(
+    ("freedom", "expected"),  # the usual printed table, two-sided 95 %
+    [(1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (9, 2.262), (30, 2.042), (1000, 1.962)],
+)
+def test_t_quantile(freedom, expected):
+    assert t_quantile(freedom) == pytest.approx(expected, abs=6e-4)
+
+
+def test_interval_by_hand():
+    # 1, 2, 3: standard deviation 1, so 4.3027 / sqrt(3).
+    one = estimate([1.0, 2.0, 3.0])
+    assert (one.mean, one.n) == (2.0, 3)
+    assert one.half_width == pytest.approx(4.30265 / 3**0.5, rel=1e-5)
+    assert (one.low, one.high) == (one.mean - one.half_width, one.mean + one.half_width)
+    assert estimate([5.0]).half_width is None
+    assert estimate([]) is None
+
+
+def test_speedup_is_the_mean_of_paired_ratios(runs):
+    folder = runs(
+        _summary("autoregressive", 100.0, seed=0),
+        _summary("autoregressive", 200.0, seed=1),
+        _summary("cast", 150.0, seed=0),
+        _summary("cast", 500.0, seed=1),
+    )
+    rows = _rows(_compare(folder)[0])
+    speedup = rows["cast"].estimate("speedup")
+    # Ratios 1.5 and 2.5: mean 2 (the ratio of the means would be 2.17), deviation sqrt(1/2).
+    assert (speedup.mean, speedup.n) == (2.0, 2)
+    assert speedup.half_width == pytest.approx(12.7062 * 0.5, rel=1e-5)
+    assert rows["cast"].estimate("output_throughput").mean == 325.0
+    assert rows["autoregressive"].estimate("speedup").mean == 1.0
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"trace": {"recording": "small", "content_hash": "cd" * 16}},
+        {"latency": {"profile": "card_b", "kind": "measured"}},
+        {"latency": {"profile": "card_a", "kind": "measured", "packing": "dense"}},
+        {"server": {"max_num_seqs": 8}},
+        {"max_concurrency": 8},
+        {"request_rate": 2.0},
+        {"seed": 1},
+        {"num_prompts": 4},
+    ],
+)
+def test_no_speedup_across_settings_loads_or_seeds(runs, changes):
+    folder = runs(_summary("autoregressive", 100.0), _summary("cast", 150.0, **changes))
+    found = [row for one in _compare(folder) for row in _rows(one).values()]
+    assert {row.label for row in found} == {"autoregressive", "cast"}
+    assert [row.estimate("speedup") for row in found if row.label == "cast"] == [None]
+
+
+def test_mixed_recordings_and_profiles_get_separate_comparisons(runs):
+    other = {"recording": "other", "content_hash": "cd" * 16}
+    card_b = {"profile": "card_b"}
+    folder = runs(
+        _summary("cast", 150.0),
+        _summary("cast", 160.0, trace=other),
+        _summary("cast", 170.0, latency=card_b),
+        _summary("treespark", 140.0, trace={"unique_prompts": 9} | _summary("", 0)["trace"]),
+    )
+    found = _compare(folder)
+    names = [(one.trace["recording"], one.latency["profile"]) for one in found]
+    assert names == [("other", "card_a"), ("small", "card_a"), ("small", "card_b")]
+    assert list(_rows(found[1])) == ["cast", "treespark"]  # prompts used follow the load
+
+
+def test_partial_baseline_is_said(runs, capsys):
+    folder = runs(
+        _summary("autoregressive", 100.0),
+        _summary("cast", 150.0),
+        _summary("cast", 900.0, seed=1),
+    )
+    assert main([str(folder), "--no-figures"]) == 0
+    out = capsys.readouterr().out
+    assert "1.500 (n=1)" in out
+    assert "speedup of cast rests on 1 of 2 seeds" in out
+
+
+def test_equal_duplicates_count_once_and_different_ones_are_refused(runs, capsys):
+    folder = runs(_summary("cast", 150.0), _summary("cast", 150.0))
+    assert _rows(_compare(folder)[0])["cast"].seeds == (0,)
+    runs(_summary("cast", 151.0))
+    assert "different results for policy cast, concurrency 4, seed 0" in _fails(capsys, folder)
+
+
+def test_settings_of_one_policy_are_not_averaged(runs):
+    folder = runs(
+        *(_summary("fixed_chain", 10.0 * n, policy_fit={"length": n}) for n in (4, 8)),
+        _summary("fixed_chain", 44.0, policy_fit={"length": 4}, seed=1),
+        # A fit that follows the load is no setting: one label over all loads.
+        _summary("tuned_chain", 1.0, policy_fit={"length": 7}, max_concurrency=1),
+        _summary("tuned_chain", 4.0, policy_fit={"length": 3}),
+    )
+    rows = _rows(_compare(folder)[0])
+    assert set(rows) == {"fixed_chain(length=4)", "fixed_chain(length=8)", "tuned_chain"}
+    assert rows["fixed_chain(length=4)"].estimate("output_throughput").mean == 42.0
+    assert rows["fixed_chain(length=8)"].seeds == (0,)
+
+
+BAD = {
+    "not JSON": "{",
+    "expected format": json.dumps({"format": "other", "version": 1}),
+    "version 2": json.dumps(_summary("cast", 1.0, version=2)),
+    "incomplete: 3 of 8": json.dumps(_summary("cast", 1.0, completed=3)),
+    "trace.content_hash is missing": json.dumps(_summary("cast", 1.0, trace={"recording": "r"})),
+    "output_throughput is nan": json.dumps(_summary("cast", float("nan"))),
+    "output_throughput is '9'": json.dumps(_summary("cast", "9")),
+    "request_rate is 0": json.dumps(_summary("cast", 1.0, request_rate=0)),
+    "acceptance_length_by_budget": json.dumps(
+        _summary("cast", 1.0, acceptance_length_by_budget={"all": 2.0})
+    ),
+    "cost_shares": json.dumps(_summary("cast", 1.0, cost_shares={"time": {}})),
+}
+
+
+@pytest.mark.parametrize("message", BAD)
+def test_bad_files_are_refused_by_name(runs, tmp_path, capsys, message):
+    folder = runs(_summary("cast", 1.0), _summary("cast", 2.0, seed=1))
+    bad = folder / "1" / "summary.json"
+    bad.write_text(BAD[message])
+    error = _fails(capsys, folder, "--out", tmp_path / "out")
+    assert error.startswith(f"error: {bad}: ")
+    assert message in error
+    assert not (tmp_path / "out").exists()
+
+
+def test_folders_without_runs_and_unknown_metrics_are_refused(runs, tmp_path, capsys):
+    assert "not a folder" in _fails(capsys, tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    assert "no summary.json" in _fails(capsys, tmp_path / "empty")
+    folder = runs(_summary("cast", 1.0))
+    error = _fails(capsys, folder, "--metric", "latency", "--out", tmp_path / "out")
+    assert "--metric latency" in error
+    assert "mean_ttft_ms" in error
+    occupied = tmp_path / "occupied"
+    occupied.write_text("keep")
+    assert f"{occupied}: cannot write" in _fails(capsys, folder, "--out", occupied)
+    assert occupied.read_text() == "keep"
+
+
+def test_best_in_bold_and_what_it_rests_on(runs, capsys):
+    half = {"measured": 0.25, "interpolated": 0.25, "modelled": 0.5, "clamped": 0.0}
+    folder = runs(
+        _summary("autoregressive", 100.0, what_if=True, what_if_reason="pair p, model m"),
+        _summary("cast", 150.0, what_if=True, what_if_reason="pair p, model m", p99_tpot_ms=31.0)
+        | {"cost_shares": {"time": half}},
+    )
+    argv = [str(folder), "--no-figures", "--format", "markdown"]
+    assert main([*argv, "--metric", "speedup,p99_tpot_ms", "--metric", "mean_ttft_ms"]) == 0
+    out = capsys.readouterr().out
+    assert "| policy | seeds | speedup | TPOT p99 (ms) | mean ttft (ms) | step time from |" in out
+    assert "| autoregressive | 1 | 1.000 | **30.00** | 12.00 | measured |" in out
+    assert "| cast | 1 | **1.500** | 31.00 | 12.00 | modelled 50%, interp. 25% |" in out
+    assert "- recording: small (abababababab)" in out
+    assert "modelled 0% to 50% (most: cast at concurrency 4)" in out
+    assert "- what-if: YES: pair p, model m" in out
+    assert "- TTFT: queue only" in out
+    assert "- seeds: 0; one run of each, so no intervals" in out
+
+
+def test_table_leaves_speedup_blank_and_says_why(runs, capsys):
+    assert main([str(runs(_summary("cast", 150.0))), "--no-figures"]) == 0
+    out = capsys.readouterr().out
+    assert "no autoregressive run of this setting at concurrency 4: speedup left blank" in out
+    line = next(line for line in out.splitlines() if line.lstrip().startswith("cast"))
+    assert line.split()[:4] == ["cast", "1", "150.0", "–"]
+
+
+def test_csv_has_means_intervals_and_counts(runs, capsys):
+    folder = runs(_summary("cast", 100.0), _summary("cast", 300.0, seed=1))
+    assert main([str(folder), "--no-figures", "--format", "csv"]) == 0
+    (record,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    assert float(record["output_throughput"]) == 200.0
+    assert float(record["output_throughput_ci95"]) == pytest.approx(12.7062 * 100.0, rel=1e-5)
+    assert (record["output_throughput_n"], record["seeds"]) == ("2", "0 1")
+    assert (record["speedup"], record["speedup_n"]) == ("", "0")
+
+
+def test_metrics_can_be_any_number_of_the_summaries(runs):
+    summaries = read_summaries([runs(_summary("cast", 1.0))])
+    assert [one.key for one in choose_metrics(["mean_ttft_ms"], summaries)] == ["mean_ttft_ms"]
+    with pytest.raises(InputError, match="--metric policy"):
+        choose_metrics(["policy"], summaries)
+
+
+def test_looks_are_fixed_for_known_policies_and_distinct_for_all():
+    names = [*KNOWN, "one", "two", "three", "cast(nodes=8)"]
+    found = looks(names)
+    assert len(set(found.values())) == len(names)
+    assert all(found[name] == KNOWN[name] for name in KNOWN if name != "cast")
+    assert found["cast"].colour == found["cast(nodes=8)"].colour == KNOWN["cast"].colour
+    assert looks(["one"])["one"] == looks(["one", "cast"])["one"]
+
+
+def _sweep(runs, seeds: int = 2) -> Path:
+    curves = {"autoregressive": None, "fixed_chain": CHAIN, "tuned_chain": CHAIN, "cast": TREE}
+    return runs(
+        *(
+            _summary(policy, 100.0 * (1 + index) * load + 10 * seed)
+            | {"max_concurrency": load, "seed": seed, "acceptance_length_by_budget": curve}
+            for index, (policy, curve) in enumerate(curves.items())
+            for load in (1, 4, 12)
+            for seed in range(seeds)
+        )
+    )
+
+
+def _named(axes) -> list:
+    return [line for line in axes.get_lines() if not line.get_label().startswith("_")]
+
+
+@pytest.mark.parametrize(("seeds", "bands"), [(1, 0), (2, 4)])
+def test_throughput_figure(runs, seeds, bands):
+    from analysis.plots import draw_throughput
+
+    (comparison,) = _compare(_sweep(runs, seeds))
+    (sweep,) = sweeps(comparison)
+    throughput, speedup = draw_throughput(sweep, looks(comparison.labels)).axes
+    assert [line.get_label() for line in _named(throughput)] == comparison.labels
+    assert [line.get_label() for line in _named(speedup)] == comparison.labels[1:]
+    assert len(throughput.collections) == bands
+    assert (speedup.get_xscale(), speedup.get_xticks().tolist()) == ("log", [1, 4, 12])
+    chain = next(line for line in _named(throughput) if line.get_label() == "fixed_chain")
+    assert chain.get_ydata().tolist() == [200 * x + 5 * (seeds - 1) for x in (1, 4, 12)]
+    (dotted,) = [line for line in speedup.get_lines() if line.get_label() == "_baseline"]
+    assert set(dotted.get_ydata()) == {1.0}
+
+
+def test_throughput_figure_without_baseline_has_one_panel_and_open_loops_their_own(runs):
+    from analysis.plots import draw_throughput
+
+    folder = runs(
+        _summary("cast", 9.0),
+        *(_summary("cast", 9.0 * rate, request_rate=rate) for rate in (1.0, 2.0)),
+    )
+    (comparison,) = _compare(folder)
+    by_axis = {sweep.axis: sweep for sweep in sweeps(comparison)}
+    assert by_axis["request rate"].x_values == (1.0, 2.0)
+    assert by_axis["concurrency"].x_values == (4,)
+    figure = draw_throughput(by_axis["request rate"], looks(comparison.labels))
+    assert len(figure.axes) == 1
+    assert "No speedup" in " ".join(by_axis["request rate"].notes)
+
+
+def test_modelled_points_are_hollow_and_what_if_is_written_in_the_figure(runs):
+    from analysis.plots import draw_throughput
+
+    modelled = {"time": MEASURED | {"measured": 0.9, "modelled": 0.1}}
+    folder = runs(
+        _summary("cast", 9.0, what_if=True),
+        _summary("cast", 9.0, what_if=True, max_concurrency=8, cost_shares=modelled),
+    )
+    (comparison,) = _compare(folder)
+    figure = draw_throughput(sweeps(comparison)[0], looks(comparison.labels))
+    hollow = [line for line in figure.axes[0].get_lines() if line.get_label() == "_hollow"]
+    assert [list(line.get_xdata()) for line in hollow] == [[8]]
+    assert "what-if" in figure.get_supxlabel()
+    assert "modelled" in figure.get_supxlabel()
+
+
+def test_acceptance_figure_draws_one_line_per_order(runs):
+    from analysis.plots import draw_acceptance
+
+    (comparison,) = _compare(_sweep(runs))
+    (axes,) = draw_acceptance(order_curves(comparison), looks(comparison.labels)).axes
+    lines = {line.get_label(): line for line in _named(axes)}
+    assert list(lines) == ["fixed_chain, tuned_chain", "cast"]
+    assert list(lines["cast"].get_xdata()) == [1, 4, 16]  # log2 axis: no budget 0
+    assert list(lines["cast"].get_ydata()) == [1.5, 2.25, 3.0]
+
+
+def test_figures_are_written_whole_and_equal_each_time(runs, tmp_path):
+    folder = _sweep(runs, seeds=1)
+    for out in ("a", "b"):
+        assert main([str(folder), "--out", str(tmp_path / out)]) == 0
+    written = {path.name: path.read_bytes() for path in (tmp_path / "a").iterdir()}
+    names = ("throughput_vs_concurrency", "acceptance_length_vs_budget")
+    assert set(written) == {f"{name}.{kind}" for name in names for kind in ("png", "pdf", "txt")}
+    for name in names:
+        assert written[f"{name}.png"].startswith(b"\x89PNG")
+        assert written[f"{name}.pdf"].startswith(b"%PDF")
+        caption = written[f"{name}.txt"].decode()
+        for fact in ("recording: small", "latency: card_a", "what-if: no", "seeds: 0", "modelled"):
+            assert fact in caption
+        assert f"command: python -m analysis {folder} --out" in caption
+    for name in written:
+        if not name.endswith(".txt"):
+            assert (tmp_path / "b" / name).read_bytes() == written[name]
+
+
+def test_mixed_settings_get_figures_of_their_own(runs, tmp_path):
+    folder = runs(_summary("cast", 1.0), _summary("cast", 2.0, latency={"profile": "dir/b.csv"}))
+    assert main([str(folder), "--out", str(tmp_path / "out")]) == 0
+    names = {path.name for path in (tmp_path / "out").glob("*.png")}
+    expected = ("small.b", "small.card_a")
+    assert names == {f"throughput_vs_concurrency.{setting}.png" for setting in expected}
+
+
+def test_tables_load_no_plotting_and_nothing_of_the_simulator(runs):
+    folder = runs(_summary("cast", 1.0))
+    code = (
+        "import sys; from analysis.__main__ import main; "
+        f"assert main([{str(folder)!r}, '--no-figures']) == 0; "
+        "loaded = {name.partition('.')[0] for name in sys.modules}; "
+        "assert not loaded & {'matplotlib', 'seaborn', 'simulator', 'torch'}, loaded"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
