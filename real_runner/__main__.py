@@ -1,0 +1,7 @@
+"""`python -m real_runner`."""
+
+import sys
+
+from real_runner.app import main
+
+sys.exit(main())

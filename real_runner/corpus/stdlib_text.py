@@ -1,0 +1,206 @@
+"""Prose and functions of the installed Python standard library.
+
+Files are parsed, never imported, so reading them has no side effects.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import os
+import platform
+import re
+import textwrap
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+
+SKIPPED_DIRS = {
+    "test",
+    "tests",
+    "idle_test",
+    "site-packages",
+    "dist-packages",
+    "turtledemo",
+    "encodings",
+    "pgen2",
+    "__pycache__",
+    "config-3.11-x86_64-linux-gnu",
+    "lib-dynload",
+}
+PARAGRAPH_CHARS = (120, 380)
+FUNCTION_LINES = (4, 14)
+FUNCTION_CHARS = (120, 420)
+MAX_REPEATED_NGRAMS = 0.20
+# Characters that mark grammar, tables, code or markup rather than prose.
+NOT_PROSE = re.compile(r"::=|>>>|\.\.\. |\|\||--{2,}|={2,}|\*\*|`|[{}<>\\|~^@#$%=+]|[^\x20-\x7e]")
+CURLY = {"\u2019": "'", "\u2018": "'", "\u201c": '"', "\u201d": '"', "\u2026": "..."}
+SENTENCE_END = re.compile(r"(?<=[a-z)\"'][.!?]) +(?=[A-Z])")
+
+
+def _modules() -> Iterator[tuple[str, ast.Module]]:
+    """Yield (source, tree) for every standard-library module that parses."""
+    root = Path(os.__file__).parent
+    for folder, subdirs, files in os.walk(root):
+        subdirs[:] = sorted(d for d in subdirs if d not in SKIPPED_DIRS)
+        for name in sorted(files):
+            if not name.endswith(".py") or name.startswith("_sysconfigdata"):
+                continue
+            try:
+                source = (Path(folder) / name).read_text(encoding="utf-8")
+                tree = ast.parse(source)
+            except (SyntaxError, UnicodeDecodeError):
+                continue
+            yield source, tree
+
+
+def _docstrings(tree: ast.Module) -> Iterator[str]:
+    """Yield every docstring of a module, dedented."""
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    for node in ast.walk(tree):
+        if isinstance(node, documented):
+            yield ast.get_docstring(node) or ""
+
+
+def _prose_pieces(block: str) -> Iterator[str]:
+    """Yield runs of whole sentences, of the wanted length, from one block of text."""
+    low, high = PARAGRAPH_CHARS
+    lines = block.splitlines()
+    # Aligned columns and ragged indents are tables or code, not prose.
+    if len({len(line) - len(line.lstrip()) for line in lines[1:]}) > 1:
+        return
+    if any(re.search(r"\S {3,}\S", line) for line in lines):
+        return
+    text = re.sub(r"\s+", " ", block).strip()
+    for curly, plain in CURLY.items():
+        text = text.replace(curly, plain)
+    text = re.sub(r"^(\* |- |\d+\. )", "", text).replace('"', "")
+    text = re.sub(r"\*(\w[^*]*)\*", r"\1", text)
+    run = ""
+    for sentence in [*SENTENCE_END.split(text), ""]:
+        usable = _is_sentence(sentence)
+        if usable and len(run) + len(sentence) < high:
+            run = f"{run} {sentence}".strip()
+            continue
+        if low <= len(run) <= high:
+            yield run
+        run = sentence if usable else ""
+
+
+def _is_sentence(text: str) -> bool:
+    """Return whether text is a plain English sentence, mostly of lower-case words."""
+    if not re.match(r"[A-Z]", text) or not re.search(r"[a-z)][.!?]$", text):
+        return False
+    if NOT_PROSE.search(text):
+        return False
+    words = text.split()
+    plain = sum(bool(re.fullmatch(r"[A-Za-z][a-z']*[,.;:]?", word)) for word in words)
+    return len(words) >= 4 and plain / len(words) > 0.75
+
+
+def _document_paragraphs(document: str) -> Iterator[str]:
+    """Yield the prose paragraphs of one document."""
+    for block in re.split(r"\n\s*\n", document):
+        yield from _prose_pieces(block)
+
+
+def _without_docstring(source: str, node: ast.FunctionDef) -> str:
+    """Return a function's dedented source, decorators and docstring left out."""
+    kept = source.split("\n")[node.lineno - 1 : node.end_lineno]
+    if ast.get_docstring(node) is not None:
+        doc = node.body[0]
+        del kept[doc.lineno - node.lineno : doc.end_lineno - node.lineno + 1]
+    return textwrap.dedent("\n".join(line.rstrip() for line in kept if line.strip()))
+
+
+def repeated_fraction(text: str) -> float:
+    """Return the share of 4-token windows of ``text`` that occurred earlier in it."""
+    tokens = re.findall(r"\w+|[^\w\s]", text)
+    grams = list(zip(tokens, tokens[1:], tokens[2:], tokens[3:], strict=False))
+    return 1 - len(set(grams)) / len(grams) if grams else 1.0
+
+
+def local_names(tree: ast.AST, source: str) -> list[str]:
+    """Return renamable locals and parameters of a function, used at least twice."""
+    bound = {n.arg for n in ast.walk(tree) if isinstance(n, ast.arg)}
+    bound |= {
+        n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+    }
+    kept_names = {"self", "cls", "_"}
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Global, ast.Nonlocal)):
+            kept_names.update(node.names)
+        elif isinstance(node, ast.keyword) and node.arg:
+            kept_names.add(node.arg)
+    # A word also found as an attribute, in a string or a comment would be ambiguous.
+    names = []
+    for name in sorted(bound - kept_names):
+        uses = sum(isinstance(n, ast.Name) and n.id == name for n in ast.walk(tree))
+        uses += sum(isinstance(n, ast.arg) and n.arg == name for n in ast.walk(tree))
+        if uses >= 2 and uses == len(re.findall(rf"\b{name}\b", source)):
+            names.append(name)
+    return names
+
+
+def _module_functions(source: str, tree: ast.Module) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield (source, renamable names) of the usable functions of one module."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.FunctionDef) or node.end_lineno - node.lineno > 60:
+            continue
+        text = _without_docstring(source, node)
+        if not _wanted_function(text):
+            continue
+        try:
+            names = local_names(ast.parse(text), text)
+        except SyntaxError:
+            continue
+        if names:
+            yield text, tuple(names)
+
+
+@lru_cache(maxsize=1)
+def _extracted() -> tuple[tuple[str, ...], tuple[tuple[str, tuple[str, ...]], ...]]:
+    """Read the library once; return its paragraphs and functions, distinct and sorted."""
+    from pydoc_data.topics import topics
+
+    prose: set[str] = set()
+    code: dict[str, tuple[str, ...]] = {}
+    for document in topics.values():
+        prose.update(_document_paragraphs(document))
+    for source, tree in _modules():
+        for document in _docstrings(tree):
+            prose.update(_document_paragraphs(document))
+        code.update(_module_functions(source, tree))
+    return tuple(sorted(prose)), tuple(sorted(code.items()))
+
+
+def paragraphs() -> tuple[str, ...]:
+    """Return the distinct prose paragraphs, sorted."""
+    return _extracted()[0]
+
+
+def functions() -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Return (source, renamable names) of the distinct usable functions, sorted."""
+    return _extracted()[1]
+
+
+def _wanted_function(text: str) -> bool:
+    """Return whether a function has the wanted size and variety."""
+    lines = text.count("\n") + 1
+    return (
+        FUNCTION_LINES[0] <= lines <= FUNCTION_LINES[1]
+        and FUNCTION_CHARS[0] <= len(text) <= FUNCTION_CHARS[1]
+        and text.isascii()
+        and repeated_fraction(text) <= MAX_REPEATED_NGRAMS
+    )
+
+
+def stdlib_provenance() -> dict:
+    """Describe the extracted text: interpreter, counts and a digest."""
+    texts = sorted([*paragraphs(), *(source for source, _ in functions())])
+    return {
+        "python_version": platform.python_version(),
+        "paragraphs": len(paragraphs()),
+        "functions": len(functions()),
+        "sha256": hashlib.sha256("\0".join(texts).encode()).hexdigest(),
+    }

@@ -1,0 +1,1 @@
+"""The small pair: models, weights, loading."""

@@ -1,0 +1,88 @@
+"""Saving and loading the small pair: safetensors weights, JSON shapes, tokenizer."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
+
+from real_runner.pair.config import DrafterConfig, TargetConfig, as_metadata
+from real_runner.pair.drafter import Drafter
+from real_runner.pair.target import Target
+from traces.errors import InputError
+
+SHIPPED = Path(__file__).parent.parent / "small_pair"
+DRAFTERS = {
+    "block": DrafterConfig(kind="block", block=16),
+    "semi_autoregressive": DrafterConfig(kind="semi_autoregressive", block=7, markov_rank=64),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A target, its drafters by kind, and their tokenizer, in float32 on the CPU."""
+
+    folder: Path
+    target: Target
+    drafters: dict[str, Drafter]
+    tokenizer: Tokenizer
+
+    def sha256(self, part: str) -> str:
+        """Hash of the weights file of `target` or of a drafter kind."""
+        name = "target" if part == "target" else f"drafter_{part}"
+        return hashlib.sha256((self.folder / f"{name}.safetensors").read_bytes()).hexdigest()
+
+
+def save_half(model: torch.nn.Module, path: Path) -> None:
+    """Write the weights as float16 and round the model itself to what was written."""
+    half = {name: weight.half().contiguous() for name, weight in model.state_dict().items()}
+    save_file(half, path)
+    model.load_state_dict({name: weight.float() for name, weight in half.items()})
+
+
+def save_shapes(target: TargetConfig, folder: Path) -> None:
+    """`config.json`: the shapes of target and drafters."""
+    drafters = {kind: as_metadata(config) for kind, config in DRAFTERS.items()}
+    shapes = {"target": as_metadata(target), "drafters": drafters}
+    (folder / "config.json").write_text(json.dumps(shapes, indent=2) + "\n")
+
+
+def load_target(folder: Path) -> Target:
+    """The target in `folder`, in evaluation mode; InputError if it is not there or not ours."""
+    shapes = _shapes(folder)
+    return _filled(Target(TargetConfig(**shapes["target"])), folder / "target.safetensors")
+
+
+def load_pair(folder: Path = SHIPPED) -> Pair:
+    """Target, drafters and tokenizer in `folder`."""
+    folder = Path(folder)
+    target = load_target(folder)
+    drafters = {}
+    for kind, shape in _shapes(folder)["drafters"].items():
+        config = DrafterConfig(**{**shape, "taps": tuple(shape["taps"])})
+        path = folder / f"drafter_{kind}.safetensors"
+        drafters[kind] = _filled(Drafter(config, target.config), path)
+    return Pair(folder, target, drafters, Tokenizer.from_file(str(folder / "tokenizer.json")))
+
+
+def _shapes(folder: Path) -> dict:
+    path = Path(folder) / "config.json"
+    if not path.is_file():
+        raise InputError(f"{path}: not found; expected a folder written by task=train")
+    return json.loads(path.read_text())
+
+
+def _filled(model, path: Path):
+    if not path.is_file():
+        raise InputError(f"{path}: not found; expected weights written by task=train")
+    try:
+        model.load_state_dict({name: w.float() for name, w in load_file(path).items()})
+    except (RuntimeError, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"{path}: weights do not fit config.json ({reason})") from None
+    return model.eval().requires_grad_(False)
