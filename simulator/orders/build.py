@@ -1,0 +1,129 @@
+"""From a spec and draft scores to an OrderTable."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simulator.orders.block import BlockScores, DraftHead
+from simulator.orders.shape import child_places, resolve, static_shape
+from simulator.orders.specs import Order, StaticOrder
+from simulator.orders.table import ABSENT, OrderTable
+from traces.errors import InputError
+from traces.recording import Recording
+
+CHUNK = 16  # anchors whose full-vocabulary logits are held at once; a multiple of the row tile
+
+
+def resolve_for(spec: Order, recording: Recording) -> Order:
+    """`spec` with its defaults filled in for `recording`; InputError if it asks for too much."""
+    _, ranks, conditioned = _held(recording)
+    return resolve(spec, recording.depths, ranks, conditioned, recording.source)
+
+
+def build_order(spec: Order, recording: Recording) -> OrderTable:
+    """The order at every anchor of `recording`. See `orders.order_table` for the cached one.
+
+    Raises InputError when `spec` needs more ranks or depths than the recording holds.
+    """
+    resolved = resolve_for(spec, recording)
+    rows = _empty_rows(recording.num_anchors, recording.depths, _room(resolved, recording.depths))
+    head = DraftHead.of(recording) if recording.encoding == "hidden" else None
+    step = CHUNK if head else 4096
+    for first in range(0, recording.num_anchors, step):
+        anchors = np.arange(first, min(first + step, recording.num_anchors))
+        part = {name: array[anchors[0] : anchors[-1] + 1] for name, array in rows.items()}
+        _run(resolved, _block(recording, anchors, head), part, recording.realised(anchors))
+    return _table(spec, rows)
+
+
+def build_block(spec: Order, block: BlockScores, realised: np.ndarray | None = None) -> OrderTable:
+    """The order of n live blocks, by the same code; rows are the blocks.
+
+    realised (n, D): the target's tokens, if known; otherwise every hit_rank is ABSENT.
+    """
+    n, depths, ranks = block.shape
+    resolved = resolve(spec, depths, ranks, block.conditioned, "the block")
+    rows = _empty_rows(n, depths, _room(resolved, depths))
+    _run(resolved, block, rows, np.full((n, depths), -1) if realised is None else realised)
+    return _table(spec, rows)
+
+
+def _held(recording: Recording) -> tuple[int, int, bool]:
+    """(depths, ranks per node, whether scores depend on the parent) of a recording."""
+    if recording.encoding == "pool":
+        return recording.depths, recording["pool_logprob"].shape[2], False
+    if recording.encoding == "hidden":
+        ranks = recording.vocab_size - len(np.unique(recording.banned_tokens))
+        return recording.depths, ranks, "markov_w1" in recording
+    raise InputError(
+        f"{recording.source}: encoding {recording.encoding!r}, orders accept pool and hidden"
+    )
+
+
+def _block(recording: Recording, anchors: np.ndarray, head: DraftHead | None) -> BlockScores:
+    if head is None:
+        return BlockScores(recording["pool_token"][anchors], recording["pool_logprob"][anchors])
+    hidden = recording["hidden"][anchors]
+    return BlockScores(hidden=hidden, head=head, anchor_token=recording.anchor_tokens(anchors))
+
+
+def _room(resolved: Order, depths: int) -> int:
+    static = isinstance(resolved, StaticOrder)
+    return len(static_shape(resolved, depths)) if static else resolved.nodes
+
+
+def _empty_rows(n: int, depths: int, nodes: int) -> dict[str, np.ndarray]:
+    return {
+        "score": np.full((n, nodes), -np.inf),
+        "depth": np.zeros((n, nodes), np.uint8),
+        "parent": np.full((n, nodes), -1, np.int16),
+        "token": np.full((n, nodes), -1, np.int32),
+        "size": np.zeros(n, np.int32),
+        "hit_rank": np.full((n, depths), ABSENT, np.int16),
+        "ties": np.zeros(n, np.int32),
+    }
+
+
+def _table(spec: Order, rows: dict[str, np.ndarray]) -> OrderTable:
+    return OrderTable(spec, np.arange(len(rows["size"])), **rows)
+
+
+def _run(resolved: Order, block: BlockScores, rows: dict, realised: np.ndarray) -> None:
+    """Fill `rows` for one block; scores first as lists where they do not depend on the parent."""
+    from simulator.orders import kernel  # numba: only when a table is to be built
+
+    rule = _rule(kernel, resolved, block.shape[1])
+    scores = _scores(kernel, resolved.scores, rule.branch, block)
+    kernel.grow(scores, rule, kernel.Rows(**rows, realised=np.array(realised, dtype=np.int64)))
+
+
+def _rule(kernel, resolved: Order, depths: int):
+    if isinstance(resolved, StaticOrder):
+        shape = static_shape(resolved, depths)
+        places = child_places(shape)
+        return kernel.Rule(len(shape), places.shape[1], depths, True, False, 1.0, 0.0, places)
+    by_depth, calibrated = resolved.ties == "depth", resolved.platt is not None
+    a, b = resolved.platt or (1.0, 0.0)
+    limits = (resolved.nodes, resolved.branch, resolved.depth_cap)
+    return kernel.Rule(*limits, by_depth, calibrated, a, b, np.zeros((0, 0), np.int64))
+
+
+def _scores(kernel, kind: str, branch: int, block: BlockScores):
+    """kernel.Scores of the block: its pool, its full law, or child lists made from it."""
+    n, depths, _ = block.shape
+    if block.pooled:
+        token = np.array(block.pool_token, dtype=np.int64, order="C")
+        logq = np.array(block.pool_logprob, dtype=np.float64, order="C")
+        none, head = np.zeros((0, 0, 0)), DraftHead(0)
+        anchor = np.zeros(n, np.int64)
+        return kernel.Scores(token, logq, none, none, np.zeros((0, 0)), head.bias(), anchor, False)
+    logits = block.full_logits()
+    peak = logits.max(axis=2)
+    exps = np.exp(logits - peak[..., None])
+    anchor = np.array(block.anchor_token, dtype=np.int64)
+    token, logq = np.zeros((n, depths, branch), np.int64), np.zeros((n, depths, branch))
+    bias = block.head.bias()
+    scores = kernel.Scores(token, logq, logits, exps, peak, bias, anchor, kind == "parent")
+    if kind != "parent":
+        kernel.list_children(scores, kind == "marginal_biased")
+    return scores

@@ -1,0 +1,88 @@
+"""Tables kept in memory and on disk, keyed by what determines them."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+import zipfile
+from collections import OrderedDict
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from simulator.orders.build import build_order, resolve_for
+from simulator.orders.specs import Order
+from simulator.orders.table import ARRAYS, OrderTable
+from traces.recording import Recording
+
+KERNEL_VERSION = (
+    1  # raise it when a table of the same spec and recording could come out differently
+)
+KEPT = 48  # tables in memory; 6,500 anchors of 63 nodes take 6 MB
+_memory: OrderedDict[str, OrderTable] = OrderedDict()
+
+
+def order_table(spec: Order, recording: Recording) -> OrderTable:
+    """The order at every anchor: from memory, from disk, or built (and then kept in both).
+
+    Raises InputError when `spec` needs more ranks or depths than the recording holds.
+    """
+    resolved = resolve_for(spec, recording)
+    key = table_key(resolved, recording)
+    table = _memory.get(key)
+    if table is None:
+        path = cache_folder() / f"{key}.npz"
+        table = _read(path, key, resolved, recording.num_anchors)
+        if table is None:
+            table = build_order(resolved, recording)
+            _write(path, key, table)
+    _memory[key] = table
+    _memory.move_to_end(key)
+    while len(_memory) > KEPT:
+        _memory.popitem(last=False)
+    return replace(table, spec=spec)
+
+
+def forget() -> None:
+    """Empty the memory cache; files stay."""
+    _memory.clear()
+
+
+def cache_folder() -> Path:
+    """$SPECSIM_CACHE, or ~/.cache/specsim/orders."""
+    folder = os.environ.get("SPECSIM_CACHE")
+    return Path(folder) if folder else Path.home() / ".cache" / "specsim" / "orders"
+
+
+def table_key(resolved: Order, recording: Recording) -> str:
+    """sha256 over the recording's content, the resolved spec and the kernel's version."""
+    text = f"{recording.content_hash} {resolved!r} kernel {KERNEL_VERSION}"
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _read(path: Path, key: str, resolved: Order, rows: int) -> OrderTable | None:
+    """The stored table, or None if there is none that is whole: then it is built again."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            if file["key"].item() != key:
+                return None
+            arrays = {name: file[name] for name in ARRAYS}
+    except (OSError, ValueError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile):
+        return None
+    return OrderTable(resolved, np.arange(rows), **arrays)
+
+
+def _write(path: Path, key: str, table: OrderTable) -> None:
+    """Under a temporary name, then renamed; a folder that cannot be written to costs time only."""
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(suffix=".tmp", dir=path.parent)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                np.savez(file, key=np.array(key), **{name: getattr(table, name) for name in ARRAYS})
+            os.replace(temporary, path)
+        finally:
+            Path(temporary).unlink(missing_ok=True)

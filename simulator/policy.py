@@ -1,0 +1,117 @@
+"""What a policy is: at most three verbs, and what each of them sees.
+
+A policy never sees `hit_rank`: whether a node will be accepted is known only to the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from simulator.cost import StepCost
+    from simulator.orders.specs import Order
+    from simulator.orders.table import OrderTable
+    from traces.recording import Recording
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """The server at the start of a step."""
+
+    time_s: float
+    batch: int
+    queued: int
+    max_concurrency: int
+    context: np.ndarray  # (batch,) KV tokens before the root
+    remaining: np.ndarray  # (batch,) tokens each request may still emit
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """The drafted order of every request in the step, M nodes at most."""
+
+    score: np.ndarray  # (batch, M) log survival, non-increasing for nested orders, -inf padding
+    depth: np.ndarray  # (batch, M) 1-based, 0 padding
+    parent: np.ndarray  # (batch, M) index in the row, -1 = root
+    size: np.ndarray  # (batch,) nodes that exist
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What `allocate` decides on."""
+
+    load: Load
+    draft: Draft
+    order: Order
+    cost: StepCost
+
+    @property
+    def batch(self) -> int:
+        return self.load.batch
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one step did, per request."""
+
+    time_s: float
+    step_s: float
+    drafted: bool
+    request: np.ndarray  # (batch,) request ids
+    width: np.ndarray  # (batch,) draft nodes verified
+    accepted: np.ndarray  # (batch,) draft tokens accepted, unclipped
+    committed: np.ndarray  # (batch,) tokens emitted
+
+
+@dataclass(frozen=True, slots=True)
+class Lab:
+    """What a policy may fit on before a run: calibration and tuning splits, never the report."""
+
+    recording: Recording
+    cost: StepCost
+    max_batch: int
+    context: int  # typical KV tokens before the root
+    table: Callable[[Order], OrderTable]
+
+    def anchors(self, split: str) -> np.ndarray:
+        """Anchor indices of `calibration` or `tuning`."""
+        return self.recording.anchors_of(split=_fitting(split))
+
+    def sequences(self, split: str) -> np.ndarray:
+        """Sequence indices of `calibration` or `tuning`."""
+        return self.recording.sequences_of(split=_fitting(split))
+
+
+def _fitting(split: str) -> str:
+    if split not in ("calibration", "tuning"):
+        raise ValueError(f"split: {split!r} may not be fitted on; accepted: calibration, tuning")
+    return split
+
+
+class Policy:
+    """Base of all policies; override `allocate`, and the rest where needed."""
+
+    order: Order | None = None
+    near_threshold: int = 0  # decisions within 1e-4 of a threshold, reported in the summary
+
+    def prepare(self, lab: Lab) -> None:
+        """Fit on the calibration and tuning splits; called once, before the run."""
+
+    def plan(self, load: Load) -> Order | None:
+        """Before drafting: the order of this step, or None for a plain decoding step."""
+        return self.order
+
+    def allocate(self, step: Step) -> np.ndarray:
+        """After drafting: (batch,) nodes to verify per request, between 0 and the order's size."""
+        raise NotImplementedError(f"{type(self).__name__} must say how many nodes to verify")
+
+    def observe(self, outcome: Outcome) -> None:
+        """After the step: accepted and committed tokens, time."""
+
+    def describe(self) -> dict:
+        """Fitted values for the summary, JSON types only."""
+        return {}

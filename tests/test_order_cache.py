@@ -1,0 +1,116 @@
+"""The cache of order tables, and what importing orders costs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from simulator.orders import BestFirstOrder, ChainOrder, build_order, cache, order_table
+from tests.order_recordings import order_recordings
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="module")
+def recordings():
+    return order_recordings()
+
+
+@pytest.fixture
+def counted(monkeypatch, tmp_path):
+    """An empty cache, and the list of specs that were really built."""
+    built = []
+
+    def build(spec, recording):
+        built.append(spec)
+        return build_order(spec, recording)
+
+    cache.forget()
+    monkeypatch.setenv("SPECSIM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(cache, "build_order", build)
+    yield built
+    cache.forget()
+
+
+def test_cache_hits_in_memory_and_on_disk(recordings, counted):
+    recording = recordings["pool"]
+    first = order_table(ChainOrder(), recording)
+    assert order_table(ChainOrder(), recording).score is first.score
+    assert order_table(ChainOrder(4), recording).score is first.score  # the same order, D = 4
+    cache.forget()
+    stored = order_table(ChainOrder(), recording)
+    assert len(counted) == 1
+    for name in cache.ARRAYS:
+        assert (getattr(stored, name) == getattr(first, name)).all()
+        assert getattr(stored, name).dtype == getattr(first, name).dtype
+    assert stored.spec == ChainOrder()
+    order_table(ChainOrder(3), recording)
+    order_table(ChainOrder(), recordings["tied pool"])
+    assert len(counted) == 3
+    assert len(list(cache.cache_folder().iterdir())) == 3
+
+
+DAMAGE = {
+    "empty": lambda raw: b"",
+    "text": lambda raw: b"not a table",
+    "cut": lambda raw: raw[: len(raw) // 2],
+    "flipped": lambda raw: raw[:600] + bytes([raw[600] ^ 255]) + raw[601:],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_file_is_rebuilt(recordings, counted, damage):
+    recording = recordings["pool"]
+    table = order_table(ChainOrder(), recording)
+    (path,) = cache.cache_folder().iterdir()
+    whole = path.read_bytes()
+    path.write_bytes(DAMAGE[damage](whole))
+    cache.forget()
+    again = order_table(ChainOrder(), recording)
+    assert len(counted) == 2
+    assert (again.score == table.score).all()
+    assert len(path.read_bytes()) == len(whole)
+    cache.forget()
+    order_table(ChainOrder(), recording)
+    assert len(counted) == 2
+
+
+def test_the_file_of_another_table_is_not_taken(recordings, counted):
+    recording = recordings["pool"]
+    short = order_table(BestFirstOrder(nodes=5), recording)
+    (path,) = cache.cache_folder().iterdir()
+    order_table(BestFirstOrder(nodes=5, ties="tick"), recording)
+    (other,) = set(cache.cache_folder().iterdir()) - {path}
+    path.write_bytes(other.read_bytes())
+    cache.forget()
+    assert (order_table(BestFirstOrder(nodes=5), recording).score == short.score).all()
+    assert len(counted) == 3
+
+
+def test_a_folder_that_cannot_be_written_is_no_error(recordings, counted, monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("SPECSIM_CACHE", str(tmp_path / "file"))
+    order_table(ChainOrder(), recordings["pool"])
+    cache.forget()
+    order_table(ChainOrder(), recordings["pool"])
+    assert len(counted) == 2
+
+
+def test_tables_are_read_only(recordings):
+    table = build_order(ChainOrder(), recordings["pool"])
+    with pytest.raises(ValueError, match="read-only"):
+        table.score[0, 0] = 0.0
+
+
+def test_import_is_light():
+    code = (
+        "import sys, simulator.orders, simulator.calibration;"
+        "print([m for m in ('numba', 'torch', 'pandas', 'matplotlib') if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
