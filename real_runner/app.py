@@ -97,7 +97,7 @@ def _record(config: dict[str, Any]) -> None:
         domains=tuple(chosen["domains"]),
         sequences_per_domain=_positive("sequences_per_domain", chosen["sequences_per_domain"]),
         max_new_tokens=_positive("max_new_tokens", chosen["max_new_tokens"]),
-        domains_per_shard=_positive("domains_per_shard", chosen["domains_per_shard"]),
+        shard_mb=_positive("shard_mb", chosen["shard_mb"]),
         temperatures=tuple(float(t) for t in settings["temperatures"]),
         pool=_positive("record.pool", settings["pool"]),
         seed=_positive("record.seed", settings["seed"]),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from real_runner.recorder import (
 from real_runner.train.text import EOS, encode_prompt
 from traces.errors import InputError
 from traces.io import write_recording
-from traces.schema import SPLITS
+from traces.schema import FORMAT, MANIFEST_FORMAT, SPLITS, VERSION
 
 SHORT = {"block": "block", "semi_autoregressive": "semi"}
 # Every fourth prompt of a domain calibrates, every fourth tunes, the other half reports.
@@ -39,40 +40,47 @@ class RecordPlan:
     sequences_per_domain: int
     max_new_tokens: int
     temperatures: tuple[float, ...]
-    domains_per_shard: int
+    shard_mb: int
     pool: int = 16
     seed: int = 20_261
     name: str = "small"
 
 
-def make_texts(pair: Pair, plan: RecordPlan, temperature: float) -> Iterator[list[Text]]:
-    """The recorded requests, one domain at a time; the same prompts at every temperature."""
+def make_texts(pair: Pair, plan: RecordPlan, temperature: float) -> list[list[Text]]:
+    """The recorded requests of every domain; the same prompts at every temperature."""
     share = 1 if temperature == 0 else 2  # half as many above temperature 0
+    count = plan.sequences_per_domain // share
+    return [
+        _domain_texts(pair, plan, temperature, domain, count) for domain in range(len(plan.domains))
+    ]
+
+
+def _domain_texts(
+    pair: Pair, plan: RecordPlan, temperature: float, domain: int, count: int
+) -> list[Text]:
+    """Held-out prompts of one domain and what the target answers; like lengths decode together."""
+    name = plan.domains[domain]
+    rng = np.random.default_rng([plan.seed, *name.encode()])
+    prompts = [
+        encode_prompt(pair.tokenizer, generate(name, rng, "heldout").prompt) for _ in range(count)
+    ]
+    seeds = [plan.seed * 10_000 + domain * 1_000 + i for i in range(count)]
     depths = max(drafter.config.depths for drafter in pair.drafters.values())
-    for domain, name in enumerate(plan.domains):
-        rng = np.random.default_rng([plan.seed, *name.encode()])
-        count = plan.sequences_per_domain // share
-        prompts = [
-            encode_prompt(pair.tokenizer, generate(name, rng, "heldout").prompt)
-            for _ in range(count)
-        ]
-        seeds = [plan.seed * 10_000 + domain * 1_000 + i for i in range(count)]
-        texts: dict[int, Text] = {}
-        by_length = sorted(range(count), key=lambda i: len(prompts[i]))
-        for start in range(0, count, 64):
-            rows = by_length[start : start + 64]
-            outputs, ahead = decode(
-                pair.target,
-                [prompts[i] for i in rows],
-                plan.max_new_tokens,
-                temperature,
-                [seeds[i] for i in rows],
-                lookahead=depths,
-            )
-            for i, output, more in zip(rows, outputs, ahead, strict=True):
-                split = SPLIT_PATTERN[i % 4]
-                texts[i] = Text(domain, split, seeds[i], prompts[i], output, more)
-        yield [texts[i] for i in range(count)]
+    by_length = sorted(range(count), key=lambda i: len(prompts[i]))
+    texts: dict[int, Text] = {}
+    for start in range(0, count, 64):
+        rows = by_length[start : start + 64]
+        outputs, ahead = decode(
+            pair.target,
+            [prompts[i] for i in rows],
+            plan.max_new_tokens,
+            temperature,
+            [seeds[i] for i in rows],
+            lookahead=depths,
+        )
+        for i, output, more in zip(rows, outputs, ahead, strict=True):
+            texts[i] = Text(domain, SPLIT_PATTERN[i % 4], seeds[i], prompts[i], output, more)
+    return [texts[i] for i in range(count)]
 
 
 def record(
@@ -81,28 +89,40 @@ def record(
     """Write every recording of `plan` into `folder`; shards that exist already are kept."""
     written = []
     for temperature in plan.temperatures:
-        label = f"t{temperature:g}"
-        shards: dict[str, list[Path]] = {kind: [] for kind in pair.drafters}
-        waiting: list[list[Text]] = []
-        domains = make_texts(pair, plan, temperature)
-        for index, texts in enumerate(domains):
-            waiting.append(texts)
-            last = index + 1 == len(plan.domains)
-            if len(waiting) < plan.domains_per_shard and not last:
-                continue
-            batch = [text for group in waiting for text in group]
-            for kind in pair.drafters:
-                part = f"-{len(shards[kind]):02d}"
-                path = folder / f"{plan.name}_{SHORT[kind]}_{label}{part}.safetensors"
-                whole = path.with_name(path.name.replace(part, ""))
-                if not (path.exists() or whole.exists()):
-                    write_shard(pair, plan, kind, temperature, batch, path)
-                log(f"{path.name}: {len(batch)} sequences")
-                shards[kind].append(path)
-            waiting = []
-        for kind, paths in shards.items():
-            written.append(_index(folder / f"{plan.name}_{SHORT[kind]}_{label}", paths))
+        texts = make_texts(pair, plan, temperature)
+        log(f"temperature {temperature:g}: {sum(map(len, texts))} texts decoded")
+        for kind in pair.drafters:
+            stem = folder / f"{plan.name}_{SHORT[kind]}_t{temperature:g}"
+            groups = _shards(pair, plan, kind, texts)
+            paths = [stem.with_name(f"{stem.name}-{i:02d}.safetensors") for i in range(len(groups))]
+            if len(groups) == 1:
+                paths = [stem.with_suffix(".safetensors")]
+            for path, group in zip(paths, groups, strict=True):
+                if not path.exists():
+                    write_shard(pair, plan, kind, temperature, group, path)
+                log(f"{path.name}: {len(group)} sequences")
+            written.append(paths[0] if len(paths) == 1 else _manifest(stem, paths))
     return written
+
+
+def _shards(pair: Pair, plan: RecordPlan, kind: str, texts: list[list[Text]]) -> list[list[Text]]:
+    """Whole domains together, in as few even files as stay near `shard_mb`."""
+    config = pair.drafters[kind].config
+    per_depth = plan.pool * 4 + 2 if kind == "block" else config.width * 2 + 2
+    sizes = [
+        sum(len(text.anchors) for text in domain) * config.depths * per_depth for domain in texts
+    ]
+    room = plan.shard_mb * 1e6 - 3e6  # heads and text
+    even = sum(sizes) / max(1, math.ceil(sum(sizes) / room))
+    groups: list[list[Text]] = [[]]
+    used = 0.0
+    for domain, size in zip(texts, sizes, strict=True):
+        if groups[-1] and used + size / 2 > even:
+            groups.append([])
+            used = 0.0
+        groups[-1].extend(domain)
+        used += size
+    return groups
 
 
 def write_shard(
@@ -165,6 +185,8 @@ def _layout(texts: list[Text], depths: int) -> dict[str, np.ndarray]:
 def _metadata(pair: Pair, plan: RecordPlan, kind: str, temperature: float) -> dict:
     block = kind == "block"
     return {
+        "format": FORMAT,
+        "version": VERSION,
         "encoding": "pool" if block else "hidden",
         "target": {"name": "specsim-small-target", "sha256": pair.sha256("target")},
         "drafter": {
@@ -189,14 +211,11 @@ def _metadata(pair: Pair, plan: RecordPlan, kind: str, temperature: float) -> di
     }
 
 
-def _index(stem: Path, shards: list[Path]) -> Path:
-    """One shard takes the plain name; several get a manifest beside them."""
-    if len(shards) == 1:
-        whole = stem.with_suffix(".safetensors")
-        return whole if whole.exists() else shards[0].rename(whole)
+def _manifest(stem: Path, shards: list[Path]) -> Path:
+    """The file that names the shards of one recording."""
     manifest = {
-        "format": "specdec-recording-manifest",
-        "version": 1,
+        "format": MANIFEST_FORMAT,
+        "version": VERSION,
         "shards": [shard.name for shard in shards],
     }
     path = stem.with_suffix(".json")

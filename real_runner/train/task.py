@@ -33,9 +33,10 @@ class TrainPlan:
     row_tokens: int = 320
     target_steps: int = 2400
     target_batch: int = 10
-    draft_rows: int = 6000
+    draft_rows: int = 4500
     draft_max_new_tokens: int = 128
-    drafter_steps: int = 2400
+    block_steps: int = 1800
+    semi_autoregressive_steps: int = 3000
     drafter_rows: int = 8
     drafter_anchors: int = 16
     threads: int = 2
@@ -126,7 +127,7 @@ def _drafter(plan: TrainPlan, folder: Path, kind: str) -> None:
         load_target(folder),
         data,
         seed=plan.seed,
-        steps=plan.drafter_steps,
+        steps=getattr(plan, f"{kind}_steps"),
         rows=plan.drafter_rows,
         anchors=plan.drafter_anchors,
         checkpoint=folder / f"checkpoint_{kind}.safetensors",
