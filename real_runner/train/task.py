@@ -30,6 +30,7 @@ class TrainPlan:
 
     seed: int = 7
     vocab_size: int = 2048
+    tokenizer_examples: int = 20_000
     row_tokens: int = 320
     target_steps: int = 2400
     target_batch: int = 10
@@ -77,7 +78,8 @@ def _stage(path: Path, make: Callable[[Path], None], log: Callable[[str], None])
 
 
 def _tokenizer(plan: TrainPlan, path: Path) -> None:
-    train_tokenizer(np.random.default_rng([plan.seed, 0]), plan.vocab_size).save(str(path))
+    rng = np.random.default_rng([plan.seed, 0])
+    train_tokenizer(rng, plan.vocab_size, plan.tokenizer_examples).save(str(path))
 
 
 def _provenance(plan: TrainPlan, path: Path) -> None:

@@ -1,0 +1,351 @@
+"""Slow reference for every shipped policy: explicit trees from raw scores, walked token by token.
+
+Starts from a recording's arrays (`pool_token`, or `hidden`, `head` and Markov factors), computes
+the drafter's laws itself, grows trees of node objects by each policy's published rule and walks
+down them along the target's own tokens. Shares no code with the simulator's orders, policies,
+calibration or selection.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+TOP = 8  # children any rule here may look at
+NEAR = 1e-12  # log-scores closer than this are equal up to rounding
+
+Children = list[tuple[int, float]]  # (token, log q), best first
+
+
+@dataclass(eq=False, slots=True)
+class Node:
+    """A draft token in its tree; the root stands for the anchor, the last committed token."""
+
+    token: int
+    parent: Node | None = None
+    depth: int = 0  # of the root; 1 is the first draft token
+    rank: int = 0  # among its siblings
+    score: float = 0.0  # log survival of the path
+    place: int = -1  # in the order of admission; -1: the root, or not admitted
+    children: list[Node] = field(default_factory=list)  # admitted ones
+
+    def path(self) -> tuple[int, ...]:
+        """Tokens from depth 1 down to this node."""
+        return () if self.parent is None else (*self.parent.path(), self.token)
+
+
+@dataclass(eq=False, slots=True)
+class Tree:
+    """The verified tree of one request, and how it was decided."""
+
+    root: Node
+    nodes: list[Node] = field(default_factory=list)  # verified, in the order of admission
+    rejected: list[Node] = field(default_factory=list)  # looked at and not verified
+    cut: float | None = None  # log score at which nodes stopped being verified; None: by shape
+
+    def admit(self, node: Node) -> None:
+        node.place = len(self.nodes)
+        node.parent.children.append(node)
+        self.nodes.append(node)
+
+    def paths(self) -> frozenset[tuple[int, ...]]:
+        return frozenset(node.path() for node in self.nodes)
+
+    def accepted(self, future: Iterable[int]) -> list[int]:
+        """Draft tokens on the way down along `future`, the target's tokens behind the anchor."""
+        node, tokens = self.root, []
+        for token in future:
+            node = next((child for child in node.children if child.token == token), None)
+            if node is None:
+                break
+            tokens.append(node.token)
+        return tokens
+
+    def decided_by_rounding(self, paths: Iterable[tuple[int, ...]]) -> bool:
+        """Whether every one of `paths` was looked at and scores the cut, up to rounding."""
+        scores = {node.path(): node.score for node in (*self.nodes, *self.rejected)}
+        gaps = [abs(scores.get(path, math.inf) - (self.cut or 0.0)) for path in paths]
+        return self.cut is not None and all(gap <= NEAR for gap in gaps)
+
+
+class RawScores:
+    """The drafter's laws, recomputed in float64 from the arrays of a recording."""
+
+    def __init__(self, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> None:
+        self._arrays, self._banned = arrays, list(meta["banned_tokens"])
+        self.pooled = meta["encoding"] == "pool"
+        self.depths = arrays["pool_token" if self.pooled else "hidden"].shape[1]
+        if not self.pooled:
+            self._head = arrays["head"].astype(np.float64)  # (V, d)
+        self._base: dict[int, np.ndarray] = {}
+        self._bias: dict[int, np.ndarray] = {}
+        self._laws: dict[tuple, Children] = {}
+
+    def anchor_token(self, anchor: int) -> int:
+        return int(self._arrays["tokens"][self._arrays["anchor_pos"][anchor]])
+
+    def future(self, anchor: int, count: int | None = None) -> list[int]:
+        """The target's tokens behind the anchor, `count` of them (None: one per depth)."""
+        first = int(self._arrays["anchor_pos"][anchor]) + 1
+        return self._arrays["tokens"][first : first + (count or self.depths)].tolist()
+
+    def children(self, anchor: int, depth: int, parent: int | None) -> Children:
+        """The likeliest tokens at 0-based `depth` under token `parent`; None: no Markov bias."""
+        key = (anchor, depth, None if self.pooled else parent)
+        if key not in self._laws:
+            listed = self._pool if self.pooled else self._conditional
+            self._laws[key] = listed(*key)
+        return self._laws[key]
+
+    def _pool(self, anchor: int, depth: int, _parent: None) -> Children:
+        tokens = self._arrays["pool_token"][anchor, depth, :TOP].tolist()
+        return list(zip(tokens, self._arrays["pool_logprob"][anchor, depth].tolist()))
+
+    def _conditional(self, anchor: int, depth: int, parent: int | None) -> Children:
+        if anchor not in self._base:
+            hidden = self._arrays["hidden"][anchor].astype(np.float64)  # (D, d)
+            self._base[anchor] = hidden @ self._head.T  # (D, V)
+        logits = self._base[anchor][depth].copy()
+        if parent is not None and "markov_w1" in self._arrays:
+            logits += self._markov(parent)
+        logits[self._banned] = -np.inf
+        peak = logits.max()
+        logq = logits - (peak + math.log(np.exp(logits - peak).sum()))
+        eighth = np.partition(logq, -TOP)[-TOP]
+        best = np.flatnonzero(logq >= eighth).tolist()
+        best.sort(key=lambda token: (-logq[token], token))
+        return [(token, float(logq[token])) for token in best[:TOP]]
+
+    def _markov(self, parent: int) -> np.ndarray:
+        if parent not in self._bias:
+            w1, w2 = self._arrays["markov_w1"][parent], self._arrays["markov_w2"]
+            self._bias[parent] = w2.astype(np.float64) @ w1.astype(np.float64)  # (V,)
+        return self._bias[parent]
+
+
+# ---------------------------------------------------------------- trees
+
+
+def chain(raw: RawScores, anchor: int, length: int) -> Tree:
+    """The likeliest token under the likeliest token, `length` deep (DFlash, DSpark)."""
+    tree = Tree(Node(raw.anchor_token(anchor)))
+    tip = tree.root
+    for depth in range(length):
+        token, logq = raw.children(anchor, depth, tip.token)[0]
+        tip = Node(token, tip, depth + 1, 0, tip.score + logq)
+        tree.admit(tip)
+    return tree
+
+
+def lister(raw: RawScores, anchor: int, scores: str) -> Callable[[Node], Children]:
+    """Children of a node: under its own token, or one list per depth for all nodes."""
+    if scores in ("auto", "parent"):
+        return lambda node: raw.children(anchor, node.depth, node.token)
+    if scores == "marginal":
+        return lambda node: raw.children(anchor, node.depth, None)
+    greedy = chain(raw, anchor, raw.depths)
+    before = [greedy.root.token, *(node.token for node in greedy.nodes)]
+    return lambda node: raw.children(anchor, node.depth, before[node.depth])
+
+
+def calibrated(logq: float, a: float, b: float) -> float:
+    """log sigmoid(a logit q + b), q held to 1 - 1e-9 (TreeSpark, arXiv 2609.22098)."""
+    q = min(math.exp(logq), 1 - 1e-9)
+    return -math.log(1 + math.exp(-a * math.log(q / (1 - q)) - b))
+
+
+def by_depth(node: Node, tick: int) -> tuple:
+    """CAST's ties (arXiv 2610.00321): shallower, then earlier parent, then lower rank."""
+    return (-node.score, node.depth, node.parent.place, node.rank)
+
+
+def by_push(node: Node, tick: int) -> tuple:
+    """TreeSpark's ties (arXiv 2609.22098): whichever was looked at earlier."""
+    return (-node.score, tick)
+
+
+def best_first(
+    raw: RawScores,
+    anchor: int,
+    nodes: int,
+    scores: str = "auto",
+    key: Callable[[Node, int], tuple] = by_depth,
+    branch: int = TOP,
+    edge: Callable[[float], float] = float,
+    least: float | None = None,
+) -> Tree:
+    """Admit the best node looked at so far, look at its children, repeat.
+
+    Ends at `nodes` nodes, at the first best node that scores under `least`, or with none left.
+    `edge` turns a log-probability into the log weight of an edge.
+    """
+    tree, waiting, tick = Tree(Node(raw.anchor_token(anchor))), [], 0
+    listed, node = lister(raw, anchor, scores), tree.root
+    while len(tree.nodes) < nodes:
+        below = listed(node)[:branch] if node.depth < raw.depths else []
+        for rank, (token, logq) in enumerate(below):
+            child = Node(token, node, node.depth + 1, rank, node.score + edge(logq))
+            heapq.heappush(waiting, (key(child, tick), tick, child))
+            tick += 1
+        if not waiting:
+            break
+        node = waiting[0][-1]
+        if least is not None and node.score < least:
+            tree.cut = least
+            break
+        heapq.heappop(waiting)
+        tree.admit(node)
+        tree.cut = node.score
+    tree.rejected = [node for *_, node in waiting]
+    return tree
+
+
+def shaped(
+    raw: RawScores, anchor: int, levels: Sequence[tuple[int | None, int]], scores: str = "auto"
+) -> Tree:
+    """A tree of fixed shape: per depth (nodes, None for all; children looked at per node).
+
+    The nodes of a depth are those of the smallest sums of ranks along their path, ties to the
+    earlier parent, then the lower rank.
+    """
+    tree = Tree(Node(raw.anchor_token(anchor)))
+    listed, level = lister(raw, anchor, scores), [(0, tree.root)]
+    for count, branch in levels:
+        below = []
+        for total, node in level:
+            for rank, (token, logq) in enumerate(listed(node)[:branch]):
+                child = Node(token, node, node.depth + 1, rank, node.score + logq)
+                below.append((total + rank, node.place, rank, child))
+        below.sort(key=lambda entry: entry[:3])
+        level = [(total, child) for total, _, _, child in below[:count]]
+        for _, child in level:
+            tree.admit(child)
+    return tree
+
+
+# ---------------------------------------------------------------- policies
+# Each: (settings of its YAML, what it fitted, raw scores, anchors of the step) -> their trees.
+
+
+def autoregressive(config, fit, raw: RawScores, anchors: Sequence[int]) -> list[Tree]:
+    return [chain(raw, anchor, 0) for anchor in anchors]
+
+
+def fixed_chain(config, fit, raw: RawScores, anchors: Sequence[int]) -> list[Tree]:
+    return [chain(raw, anchor, config["length"]) for anchor in anchors]
+
+
+def tuned_chain(config, fit, raw: RawScores, anchors: Sequence[int]) -> list[Tree]:
+    """At the length it says it chose for a batch of this size."""
+    length = fit["length_by_batch"][str(len(anchors))]
+    return [chain(raw, anchor, length) for anchor in anchors]
+
+
+def fixed_tree(config, fit, raw: RawScores, anchors: Sequence[int]) -> list[Tree]:
+    """Best-first, or widths per depth (then one each), or children of every node."""
+    if config.get("widths"):
+        tail = [1] * (raw.depths - len(config["widths"])) if config["tail_chain"] else []
+        levels = [(width, width) for width in [*config["widths"], *tail]]
+    elif config.get("branching"):
+        levels = [(None, branch) for branch in config["branching"]]
+    else:
+        grow = {key: config[key] for key in ("nodes", "branch", "scores")}
+        return [best_first(raw, anchor, **grow) for anchor in anchors]
+    return [shaped(raw, anchor, levels, config["scores"]) for anchor in anchors]
+
+
+def cast_scores(config, raw: RawScores) -> str:
+    """By itself: marginals of a block drafter, along the greedy chain for the other kind."""
+    by_itself = "marginal" if raw.pooled else "marginal_biased"
+    return by_itself if config["scores"] == "auto_marginal" else config["scores"]
+
+
+def cast(config, fit, raw: RawScores, anchors: Sequence[int]) -> list[Tree]:
+    """Alone: the static width. In a batch: the best nodes of all requests share a budget.
+
+    Ties of the shared budget: earlier request, then earlier node (arXiv 2610.00321, PER_REQUEST).
+    """
+    scores = cast_scores(config, raw)
+    if len(anchors) == 1:
+        return [best_first(raw, anchors[0], fit["width"], scores)]
+    most, budget = config["max_nodes_per_request"], len(anchors) * config["nodes_per_request"]
+    trees = [best_first(raw, anchor, most, scores) for anchor in anchors]
+    pool = [(-n.score, r, n.place, n) for r, tree in enumerate(trees) for n in tree.nodes]
+    pool.sort(key=lambda entry: entry[:3])
+    kept = {id(node) for *_, node in pool[:budget]}
+    for tree in trees:
+        _keep(tree, kept, cut=pool[:budget][-1][3].score)
+    return trees
+
+
+def _keep(tree: Tree, kept: set[int], cut: float) -> None:
+    for node in (tree.root, *tree.nodes):
+        node.children = [child for child in node.children if id(child) in kept]
+    tree.rejected = [*tree.rejected, *(node for node in tree.nodes if id(node) not in kept)]
+    tree.nodes = [node for node in tree.nodes if id(node) in kept]
+    tree.cut = cut
+
+
+def cast_width(config, raw: RawScores, anchors: Sequence[int], packed, ms) -> int:
+    """CAST's static width from the trees of `anchors` and a batch-one latency probe.
+
+    Nodes are added while the next one's mean mass is worth its share of the round; the width is
+    the first deployed one that reaches the stop.
+    """
+    deployed = (15, 31, 47, 63, 95, 127)
+    scores, masses = cast_scores(config, raw), np.zeros((len(anchors), deployed[-1]))
+    for row, anchor in zip(masses, anchors):
+        nodes = best_first(raw, anchor, deployed[-1], scores).nodes
+        row[: len(nodes)] = [math.exp(node.score) for node in nodes]
+    rho = masses.mean(axis=0)
+    fitted = [(n, t) for n, t in zip(packed, ms) if 16 <= n <= 128]
+    c1, c0 = np.polyfit(*zip(*fitted), deg=1)
+    stop = 1
+    while stop < len(rho):
+        if rho[stop] < c1 * (1 + rho[:stop].sum()) / (c0 + c1 * (stop + 1)):
+            break
+        stop += 1
+    return min((width for width in deployed if width >= stop), default=deployed[-1])
+
+
+def treespark(config, fit, raw: RawScores, anchors: Sequence[int]) -> list[Tree]:
+    """The rung of the live batch: a survival threshold, or the whole plain chain."""
+    batch = len(anchors)
+    rung = next(r for r in config["ladder"] if r["max_batch"] is None or batch <= r["max_batch"])
+    if rung.get("arm") == "chain":
+        return [chain(raw, anchor, raw.depths) for anchor in anchors]
+    grow = {
+        "nodes": config["nodes"],
+        "branch": config["branch"],
+        "key": by_push,
+        "edge": lambda logq: calibrated(logq, fit["platt_a"], fit["platt_b"]),
+        "least": math.log(rung["theta"]) if rung["theta"] else None,
+    }
+    return [best_first(raw, anchor, **grow) for anchor in anchors]
+
+
+RULES = {
+    "autoregressive.Autoregressive": autoregressive,
+    "fixed_chain.FixedChain": fixed_chain,
+    "tuned_chain.TunedChain": tuned_chain,
+    "fixed_tree.FixedTree": fixed_tree,
+    "cast.Cast": cast,
+    "treespark.TreeSpark": treespark,
+}
+
+
+def verified_trees(
+    config: Mapping[str, Any], fit: Mapping[str, Any], raw: RawScores, anchors: Sequence[int]
+) -> list[Tree]:
+    """Trees that a policy verifies in a step over `anchors`, in slot order.
+
+    Args:
+        config: the policy's YAML. fit: what the policy says it fitted (`describe()`).
+    """
+    name = config["_target_"].removeprefix("simulator.policies.")
+    return RULES[name](config, fit, raw, [int(anchor) for anchor in anchors])

@@ -1,0 +1,63 @@
+"""Small servers for tests: a price that never changes, and runs without files."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+
+from simulator.cost import Source, StepTime
+from simulator.ledger import Facts
+from simulator.orders import ChainOrder, build_order
+from simulator.policy import Load, Outcome, Policy, Step
+from simulator.run import Job, simulate
+from simulator.settings import Settings
+from traces.recording import Recording
+
+STEP_S = 0.0078125  # 2 ** -7: sums of steps are exact in binary
+
+
+class ConstantCost:
+    """Every step takes the same time; remembers what it was asked."""
+
+    def __init__(self, draft_s: float = 0.0, verify_s: float = STEP_S) -> None:
+        self.draft_s, self.verify_s = draft_s, verify_s
+        self.asked: list[dict] = []
+
+    def step(self, packed, context, *, drafted: bool, tree: bool) -> StepTime:
+        self.asked.append(
+            {"packed": packed.copy(), "context": context.copy(), "drafted": drafted, "tree": tree}
+        )
+        draft_s = self.draft_s if drafted else 0.0
+        return StepTime(draft_s, self.verify_s, 0.0, Source.MEASURED)
+
+
+class Plain(Policy):
+    """Plain decoding."""
+
+    def plan(self, load: Load) -> None:
+        return None
+
+
+class Watched(Policy):
+    """Verifies `width` nodes of `order`, cut to what exists, and keeps what it is shown."""
+
+    def __init__(self, width: int = 2, order=None) -> None:
+        self.width, self.order = width, order or ChainOrder()
+        self.steps: list[Step] = []
+        self.outcomes: list[Outcome] = []
+
+    def allocate(self, step: Step) -> np.ndarray:
+        self.steps.append(step)
+        return np.minimum(step.draft.size, self.width)
+
+    def observe(self, outcome: Outcome) -> None:
+        self.outcomes.append(outcome)
+
+
+def serve(recording: Recording, policy: Policy, cost=None, sequences=None, **settings) -> Facts:
+    """Run `policy` over all sequences of the recording, or those given."""
+    chosen = np.arange(recording.num_sequences) if sequences is None else sequences
+    tables = cache(lambda spec: build_order(spec, recording))
+    cost = ConstantCost() if cost is None else cost
+    return simulate(Job({}, Settings(**settings), recording, chosen, cost, policy, tables))

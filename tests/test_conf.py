@@ -1,0 +1,84 @@
+"""Every YAML under conf/ composes, and names something that exists."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from simulator.command_line import CONF, GROUPS, job_overrides, parse
+from simulator.inputs import load_cost
+from simulator.load_policy import make_policy
+from simulator.settings import read_settings
+from traces.catalog import known_recordings
+
+FILES = sorted(path.relative_to(CONF) for path in CONF.rglob("*.yaml"))
+
+
+def composed(name: str, *overrides: str) -> dict:
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return OmegaConf.to_container(compose(name, list(overrides)), resolve=True)
+
+
+def option(group: str, name: str) -> dict:
+    return OmegaConf.to_container(OmegaConf.load(CONF / group / f"{name}.yaml"), resolve=True)
+
+
+def options(group: str) -> list[str]:
+    return [path.stem for path in FILES if path.parts[0] == group]
+
+
+def test_conf_is_found():
+    assert Path(__file__).parents[1] / "conf" == CONF
+    assert Path("config.yaml") in FILES
+    assert all(options(group) for group in GROUPS)
+
+
+@pytest.mark.parametrize("path", FILES, ids=str)
+def test_every_file_composes(path):
+    """Options of the simulator's groups inside its configuration, everything else alone."""
+    name = str(path.with_suffix(""))
+    if path.parts[0] in GROUPS:
+        config = composed("config", f"{path.parts[0]}={path.stem}")
+        settings = read_settings(config)
+        assert settings.requests > 0
+    else:
+        assert composed(name)
+
+
+@pytest.mark.parametrize("name", options("policy"))
+def test_policies_can_be_built(name):
+    node = option("policy", name)
+    assert node["name"] == name
+    make_policy(node)
+
+
+@pytest.mark.parametrize("name", options("latency"))
+def test_profiles_can_be_read(name):
+    assert load_cost(option("latency", name)).num_gpus >= 1
+
+
+@pytest.mark.parametrize("name", options("trace"))
+def test_recordings_are_shipped(name):
+    if not known_recordings():
+        pytest.skip("no recording is shipped yet")
+    assert option("trace", name)["recording"] in known_recordings()
+
+
+@pytest.mark.parametrize(
+    ("name", "jobs"),
+    [("concurrency_sweep", 6 * 5), ("arrival_rate_sweep", 4 * 5), ("bursty_arrivals", 3 * 3 * 3)],
+)
+def test_experiments_are_sweeps(name, jobs):
+    found = job_overrides(parse([f"experiment={name}"]))
+    assert len(found) == jobs
+    for overrides in (found[0], found[-1]):
+        config = composed("config", *overrides)
+        read_settings(config)
+        make_policy(config["policy"])
+
+
+def test_all_experiments_are_tested():
+    assert options("experiment") == ["arrival_rate_sweep", "bursty_arrivals", "concurrency_sweep"]

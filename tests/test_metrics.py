@@ -1,0 +1,225 @@
+"""Metrics of runs small enough to work out by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from simulator.acceptance import acceptance, by_domain, near_ties, rate_by_depth
+from simulator.goodput import parse_goodput
+from simulator.ledger import Facts
+from simulator.metrics import latency, request_goodput, statistics, step_parts, throughput
+from simulator.window import find_window
+from tests.serving import Plain, serve
+from tests.synthetic import make_geometric
+from traces.errors import InputError
+
+
+def columns(**values) -> dict[str, np.ndarray]:
+    return {name: np.array(value) for name, value in values.items()}
+
+
+@pytest.fixture
+def by_hand() -> Facts:
+    """Open loop, three requests, five steps of 0.1, 0.2, 0.3, 0.4 and 0.5 s.
+
+    0 arrives at 0.0 with 4 outputs: rounds in steps 0 (2 tokens) and 1 (1 token).
+    1 arrives at 0.2 with 6 outputs: first token at 0.3, rounds in steps 2 (2), 3 (1), 4 (2).
+    2 arrives at 0.5 with 1 output: first and last token at 0.6.
+    """
+    requests = columns(
+        request=[0, 1, 2],
+        domain=[0, 1, 1],
+        arrival_s=[0.0, 0.2, 0.5],
+        admitted_s=[0.0, 0.3, 0.6],
+        first_token_s=[0.0, 0.3, 0.6],
+        finish_s=[0.3, 1.5, 0.6],
+        prompt_tokens=[10, 20, 30],
+        output_tokens=[4, 6, 1],
+        warmup=[False, False, False],
+    )
+    steps = columns(
+        time_s=[0.0, 0.1, 0.3, 0.6, 1.0],
+        step_s=[0.1, 0.2, 0.3, 0.4, 0.5],
+        draft_s=[0.0, 0.1, 0.1, 0.1, 0.1],
+        verify_s=[0.1, 0.1, 0.1, 0.2, 0.3],
+        host_s=[0.0, 0.0, 0.1, 0.1, 0.1],
+        drafted=[False, True, True, True, True],
+        committed=[2, 1, 2, 1, 2],
+    )
+    rounds = columns(
+        step=[0, 1, 2, 3, 4],
+        request=[0, 0, 1, 1, 1],
+        anchor=[3, 5, 8, 10, 11],
+        width=[0, 4, 4, 2, 2],
+        accepted=[0, 2, 1, 0, 2],
+        committed=[2, 1, 2, 1, 2],
+    )
+    return Facts(requests, steps, rounds, None)
+
+
+def test_latency_by_hand(by_hand):
+    """TTFT 0, 100, 100 ms. TPOT (0.3 - 0) / 3 and (1.3 - 0.1) / 5 s; one-token requests left out.
+
+    ITL: the five steps. E2EL 300, 1300, 100 ms.
+    """
+    ms = latency(by_hand, find_window(by_hand))
+    assert ms["mean_ttft_ms"] == pytest.approx(200 / 3)
+    assert ms["median_ttft_ms"] == pytest.approx(100)
+    assert ms["mean_tpot_ms"] == pytest.approx((100 + 240) / 2)
+    assert ms["std_tpot_ms"] == pytest.approx(70)
+    assert ms["mean_itl_ms"] == pytest.approx(300)
+    assert ms["median_e2el_ms"] == pytest.approx(300)
+    assert ms["mean_e2el_ms"] == pytest.approx(1700 / 3)
+    # Linear interpolation between the sorted values 100, 300, 1300: rank 0.9 * 2 = 1.8.
+    assert ms["p90_e2el_ms"] == pytest.approx(300 + 0.8 * 1000)
+
+
+def test_throughput_by_hand(by_hand):
+    """The whole run: 3 requests, 8 tokens of rounds + 3 first tokens, 60 prompt tokens, 1.5 s."""
+    numbers = throughput(by_hand, find_window(by_hand))
+    assert numbers["window"] == {
+        "kind": "whole run",
+        "start_s": 0.0,
+        "end_s": 1.5,
+        "requests": 3,
+        "tokens": 11,
+        "first_tokens": 3,
+    }
+    assert numbers["request_throughput"] == pytest.approx(3 / 1.5)
+    assert numbers["output_throughput"] == pytest.approx(11 / 1.5)
+    assert numbers["total_token_throughput"] == pytest.approx(71 / 1.5)
+
+
+@pytest.mark.parametrize(
+    ("limits", "good"),
+    [
+        ("ttft:150", 3),
+        ("ttft:50", 1),
+        ("tpot:200", 2),  # the one-token request meets any TPOT
+        ("tpot:50", 1),
+        ("ttft:150 tpot:200", 2),
+        ("e2el:1000", 2),
+        ("e2el:50", 0),
+    ],
+)
+def test_goodput_by_hand(by_hand, limits, good):
+    value = request_goodput(by_hand, find_window(by_hand), parse_goodput(limits))
+    assert value == pytest.approx(good / 1.5)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "ttft:500 tpot:50",
+        ["ttft:500", "tpot:50"],
+        {"ttft": 500, "tpot": 50.0},
+        [{"ttft": 500}, "tpot:50"],
+    ],
+)
+def test_goodput_forms(form):
+    assert parse_goodput(form) == {"ttft": 500.0, "tpot": 50.0}
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "",
+        "ttft",
+        "ttft:",
+        "ttft:-1",
+        "ttft:0",
+        "ttft:nan",
+        "ttft:inf",
+        "itl:5",
+        "ttft:1 ttft:2",
+        5,
+        [],
+        {},
+        {"tpot": True},
+    ],
+)
+def test_goodput_refusals(form):
+    with pytest.raises(InputError, match="goodput is"):
+        parse_goodput(form)
+    assert parse_goodput(None) is None
+
+
+def test_acceptance_by_hand(by_hand):
+    """Four drafted rounds accept 2, 1, 0, 2 of 4, 4, 2, 2 nodes; five rounds commit 8 tokens."""
+    numbers = acceptance(by_hand, find_window(by_hand))
+    assert numbers["acceptance_length"] == 1 + 5 / 4
+    assert numbers["committed_round_length"] == 8 / 5
+    assert numbers["draft_nodes_per_request"] == 12 / 5
+    assert numbers["share_verified_accepted"] == 5 / 12
+    # Depth 1: 3 of 4 rounds. Depth 2: 2 of those 3.
+    assert numbers["acceptance_rate_by_depth"] == [3 / 4, 2 / 3]
+
+
+def test_domains_by_hand(by_hand):
+    domains = by_domain(by_hand, find_window(by_hand), ("code", "chat"))
+    assert domains["code"]["acceptance_length"] == 1 + 2 / 1  # its plain round is left out
+    assert domains["chat"]["acceptance_length"] == 1 + 3 / 3
+    assert domains["code"]["mean_tpot_ms"] == pytest.approx(100)
+    assert domains["chat"]["mean_tpot_ms"] == pytest.approx(240)
+    assert (domains["code"]["requests"], domains["chat"]["requests"]) == (1, 2)
+
+
+def test_step_parts_and_near_ties_by_hand(by_hand):
+    parts = step_parts(by_hand, find_window(by_hand))
+    expected = {"draft": 80.0, "verify": 160.0, "host": 60.0, "total": 300.0}
+    assert parts == pytest.approx(expected)
+    margin = np.full(20, 1.0)
+    margin[[3, 11, 15]] = [0.0, 9e-4, 0.0]  # the rounds stand at anchors 3, 5, 8, 10 and 11
+    assert near_ties(by_hand, margin, 1e-3) == {"target_margin": 2, "margin_below": 1e-3}
+    assert near_ties(by_hand, None, 1e-3)["target_margin"] is None
+
+
+def test_rates_by_depth():
+    assert rate_by_depth(np.array([0, 1, 3, 2])) == [3 / 4, 2 / 3, 1 / 2]
+    assert rate_by_depth(np.array([0, 0])) == []
+    assert rate_by_depth(np.zeros(0, np.int64)) == []
+
+
+def test_statistics_of_nothing_are_null():
+    assert set(statistics("tpot", np.zeros(0)).values()) == {None}
+    assert statistics("itl", np.array([1.0, 2.0, 3.0, 10.0]))["p95_itl_ms"] == pytest.approx(8.95)
+
+
+def completions(finish_s: list[float], clients: int | None) -> Facts:
+    return Facts(columns(finish_s=finish_s), {}, {}, clients)
+
+
+def test_window_is_from_the_kth_to_the_kth_from_last_completion():
+    """Six completions at 1..6 s, two clients: from 2 s to 5 s; 3, 4 and 5 fall inside."""
+    facts = completions([3.0, 1.0, 2.0, 4.0, 6.0, 5.0], clients=2)
+    window = find_window(facts)
+    assert (window.kind, window.start_s, window.end_s) == ("full batch", 2.0, 5.0)
+    assert window.requests(facts).tolist() == [True, False, False, True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("finish_s", "clients"),
+    [([1.0, 2.0, 3.0, 4.0], 2), ([1.0, 2.0, 3.0], None), ([0.0, 1.0, 1.0, 1.0, 1.0, 2.0], 2)],
+)
+def test_window_is_the_whole_run_otherwise(finish_s, clients):
+    """2 K requests or fewer, an open loop, or everything in the middle ending at one instant."""
+    window = find_window(completions(finish_s, clients))
+    assert (window.kind, window.start_s, window.end_s) == ("whole run", 0.0, max(finish_s))
+
+
+def test_window_counts_what_happens_between_its_completions():
+    """One client, texts of 3 outputs, steps of s: a request every 2 s, the first one warm.
+
+    Four requests. The first ends at w (1 or 2 steps), the others 2 steps later each; the window is
+    from the first to the last completion: 6 steps, 3 requests, 6 + 3 tokens.
+    """
+    recording = make_geometric(0.5, np.random.default_rng(0), sequences=3, length=3, depths=2)
+    facts = serve(recording, Plain(), max_concurrency=1, num_prompts=4)
+    window = find_window(facts)
+    numbers = throughput(facts, window)["window"]
+    assert (numbers["requests"], numbers["tokens"], numbers["first_tokens"]) == (3, 9, 3)
+    assert window.seconds == 6 * facts.steps["step_s"][0]
+    assert math.isclose(latency(facts, window)["mean_tpot_ms"], 7.8125)

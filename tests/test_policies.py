@@ -1,0 +1,184 @@
+"""Every shipped policy's widths, and chains and fixed trees against explicit slow versions."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+
+from simulator.cost import Source, StepCost, find_profile
+from simulator.orders.specs import BestFirstOrder, StaticOrder
+from simulator.policies.autoregressive import Autoregressive
+from simulator.policies.cast import Cast
+from simulator.policies.fixed_chain import FixedChain
+from simulator.policies.fixed_tree import FixedTree
+from simulator.policies.treespark import TreeSpark
+from simulator.policies.tuned_chain import TunedChain
+from simulator.policy import Lab
+from tests.policy_lab import DEPTHS, make_lab, make_load, make_recording, make_step, prepared
+from tests.synthetic import make_geometric
+from traces.errors import InputError
+from traces.recording import Recording
+
+YAMLS = sorted((Path(__file__).parents[1] / "conf" / "policy").glob("*.yaml"))
+
+
+@pytest.fixture(scope="module", params=["pool", "hidden"])
+def lab(request) -> Lab:
+    return make_lab(make_recording(request.param))
+
+
+@pytest.mark.parametrize("path", YAMLS, ids=lambda path: path.stem)
+def test_every_yaml_gives_valid_widths(path, lab):
+    config = OmegaConf.load(path)
+    assert config.pop("name") == path.stem
+    policy = prepared(instantiate(config), lab)
+    report = lab.recording.anchors_of(split="report")
+    for batch in (1, 2, 4, 5, 8, 9, 13):
+        anchors = np.resize(report, batch)
+        order = policy.plan(make_load(batch))
+        if order is None:
+            continue
+        widths = policy.allocate(make_step(lab, order, anchors))
+        size = lab.table(order).size[anchors]
+        assert widths.shape == (batch,)
+        assert widths.dtype.kind in "iu"
+        assert np.all((widths >= 0) & (widths <= size))
+        if not order.nested:
+            assert np.all((widths == 0) | (widths == size))
+    json.dumps(policy.describe())
+
+
+def test_every_policy_file_has_a_yaml_of_its_name():
+    folder = Path(__file__).parents[1] / "simulator" / "policies"
+    names = {path.stem for path in folder.glob("*.py")} - {"__init__"}
+    assert names <= {path.stem for path in YAMLS}
+    targets = {path.stem: OmegaConf.load(path)["_target_"].split(".")[2] for path in YAMLS}
+    assert all(targets[name] == name for name in names)
+
+
+def test_fitting_never_sees_the_report_split(lab):
+    for ask in (lab.anchors, lab.sequences):
+        with pytest.raises(ValueError, match="'report' may not be fitted on"):
+            ask("report")
+
+
+@pytest.mark.parametrize("policy", [TunedChain(), Cast(), TreeSpark()])
+def test_fitting_needs_its_split(policy):
+    recording = make_recording("pool")
+    arrays = dict(recording.arrays)
+    arrays["split"] = np.full_like(arrays["split"], 2)  # everything is for the report
+    empty = Recording(recording.meta, arrays, "report-only")
+    with pytest.raises(InputError, match=r"report-only: split (tuning|calibration) has no"):
+        policy.prepare(make_lab(empty))
+
+
+def test_autoregressive_never_drafts():
+    assert Autoregressive().plan(make_load(3)) is None
+
+
+def test_fixed_chain_cuts_the_chain(lab):
+    policy = prepared(FixedChain(3), lab)
+    anchors = lab.recording.anchors_of(split="report")
+    step = make_step(lab, policy.plan(make_load(len(anchors))), anchors)
+    assert np.array_equal(policy.allocate(step), np.full(len(anchors), 3))
+
+
+@pytest.mark.parametrize("length", [0, -1, 2.0, True])
+def test_fixed_chain_length_is_checked(length):
+    with pytest.raises(InputError, match=r"policy\.length is"):
+        FixedChain(length)
+
+
+def test_fixed_chain_longer_than_the_block_is_refused(lab):
+    with pytest.raises(
+        InputError, match=rf"policy.length is {DEPTHS + 1}; accepted: 1 to {DEPTHS}"
+    ):
+        FixedChain(DEPTHS + 1).prepare(lab)
+
+
+def slow_rounds(recording: Recording, length: int) -> int:
+    """Rounds of a chain of `length` over the tuning split, one position at a time."""
+    rounds = 0
+    for sequence in recording.sequences_of(split="tuning"):
+        start, last = recording.anchor_offset[sequence : sequence + 2]
+        anchor = start
+        while anchor < last:
+            token = recording.anchor_tokens(np.array([anchor]))[0]
+            realised = recording.realised(np.array([anchor]))[0]
+            accepted = 0
+            while accepted < length:
+                token = recording.conditional(anchor, accepted, np.array([token]), 1)[0][0, 0]
+                if token != realised[accepted]:
+                    break
+                accepted += 1
+            anchor += accepted + 1
+            rounds += 1
+    return rounds
+
+
+def test_tuned_chain_equals_a_slow_search(lab):
+    policy = prepared(TunedChain(), lab)
+    rounds = [slow_rounds(lab.recording, length) for length in range(DEPTHS + 1)]
+    for batch in (1, 3, 16, 100, 128, 129, 256):
+        step_s = [lab.cost.verify_s(batch, batch, 8192)] + [
+            lab.cost.draft_s(batch, 8192) + lab.cost.verify_s(batch, batch * (length + 1), 8192)
+            for length in range(1, DEPTHS + 1)
+        ]
+        total_s = [r * s for r, s in zip(rounds, step_s, strict=True)]
+        best = min(range(DEPTHS + 1), key=lambda length: total_s[length])
+        assert policy.length_at(batch) == best, batch
+    fitted = policy.describe()["length_by_batch"]
+    assert fitted == {str(size): policy.length_at(size) for size in (1, 2, 4, 8, 16)}
+
+
+@pytest.mark.parametrize(("alpha", "length"), [(0.0, 0), (1.0, 8)])
+def test_tuned_chain_at_the_extremes(alpha, length):
+    lab = make_lab(make_geometric(alpha, np.random.default_rng(1), depths=8), max_batch=1)
+    policy = prepared(TunedChain(), lab)
+    assert policy.length_at(1) == length
+    assert (policy.plan(make_load(1)) is None) == (length == 0)
+    assert policy.describe() == {"length_by_batch": {"1": length}}
+
+
+def test_tuned_chain_max_length_caps_the_search():
+    lab = make_lab(make_geometric(1.0, np.random.default_rng(1), depths=8))
+    assert prepared(TunedChain(max_length=5), lab).length_at(1) == 5
+
+
+def test_tuned_chain_takes_the_smaller_of_equals():
+    class EvenCost:
+        """A step of n packed tokens that makes every length as fast as plain decoding."""
+
+        def step(self, packed, context, *, drafted, tree):
+            return type("Time", (), {"total_s": float(packed[0])})
+
+    lab = make_lab(make_geometric(1.0, np.random.default_rng(1), sequences=3, length=9, depths=7))
+    lab = Lab(lab.recording, EvenCost(), 1, 8192, lab.table)
+    # 8 tokens: 8 rounds of 1, 4 of 2, 2 of 4 and 1 of 8 all take 8 s; 3 rounds of 3 take 9 s
+    assert prepared(TunedChain(), lab).length_at(1) == 0
+
+
+def test_default_tree_fills_the_b300_table_at_256_requests():
+    order = FixedTree().order
+    assert order == BestFirstOrder(scores="auto", nodes=63, branch=8)
+    cost = StepCost(find_profile("b300"))
+    packed, context = np.full(256, order.nodes + 1), np.full(256, 8192)
+    assert cost.step(packed, context, drafted=True, tree=True).source is Source.MEASURED
+
+
+def test_static_shapes_are_verified_whole(lab):
+    anchors = lab.recording.anchors_of(split="report")
+    for policy, nodes in ((FixedTree(widths=[8, 4, 2, 2]), 19), (FixedTree(branching=[2] * 5), 62)):
+        assert isinstance(policy.order, StaticOrder)
+        widths = policy.allocate(make_step(lab, policy.order, anchors))
+        assert set(widths.tolist()) == {nodes}  # 8 + 4 + 2 + 2 + 1 + 1 + 1; 2 + 4 + 8 + 16 + 32
+
+
+def test_two_shapes_at_once_are_refused():
+    with pytest.raises(InputError, match=r"widths .* branching"):
+        FixedTree(widths=[4], branching=[2])

@@ -1,0 +1,329 @@
+"""Replay equals brute force, for every shipped policy on every recording at temperature 0.
+
+The reference (`tests/reference.py`) starts from the raw scores and walks explicit trees; the other
+side is what runs use: policy objects, order tables and hit ranks.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from omegaconf import OmegaConf
+from safetensors import safe_open
+
+from simulator.cost import StepCost, find_profile
+from simulator.load_policy import make_policy
+from simulator.orders import ABSENT, BestFirstOrder, OrderTable, build_order
+from simulator.policy import Draft, Load, Policy, Step
+from simulator.run import Job, prepare, simulate
+from simulator.settings import Settings
+from tests.reference import RawScores, Tree, cast_width, verified_trees
+from tests.synthetic import make_hidden, make_pool
+from traces.catalog import known_recordings
+from traces.io import build_recording, read_recording
+from traces.manifest import shard_paths
+from traces.recording import Recording
+from traces.schema import HEADER_KEY
+
+POLICIES = {
+    path.stem: OmegaConf.to_container(OmegaConf.load(path))
+    for path in sorted((Path(__file__).parents[1] / "conf" / "policy").glob("*.yaml"))
+}
+# 200 anchors; every arm of the ladders (up to 4, up to 8, above) and the shared budget.
+BATCHES = (1,) * 20 + (4,) * 8 + (8,) * 5 + (16,) * 2 + (12, 64)
+ANCHORS = sum(BATCHES)
+CLIENTS, REQUESTS = 12, 16  # of a whole run; the batch shrinks to 1 at its end
+LENGTHS = range(20, 50, 2)  # outputs of the synthetic sequences
+MOST_BY_ROUNDING = 0.001  # share of rounds that may differ because two scores are equal
+
+
+# ---------------------------------------------------------------- recordings
+
+
+def synthetic_pool() -> Recording:
+    rng = np.random.default_rng(11)
+    return make_pool(rng, depths=9, sequences=15, lengths=LENGTHS, dtype="float16")
+
+
+def synthetic_hidden() -> Recording:
+    """Three tokens that the target never says are banned."""
+
+    def make(banned: list[int]) -> Recording:
+        rng = np.random.default_rng(12)
+        return make_hidden(
+            rng, depths=7, sequences=15, lengths=LENGTHS, meta={"banned_tokens": banned}
+        )
+
+    said = np.bincount(make([])["tokens"], minlength=50)
+    return make(np.flatnonzero(said == 0)[:3].tolist())
+
+
+def synthetic_ties() -> Recording:
+    """Log-probabilities in whole nats: ties between siblings, parents and depths, and q = 1."""
+    recording = make_pool(np.random.default_rng(13), depths=7, sequences=9, lengths=[40] * 9)
+    scores = {name: np.round(recording[name]) for name in ("pool_logprob", "path_logq")}
+    return build_recording(recording.meta, recording.arrays | scores, "synthetic ties")
+
+
+SYNTHETIC = {make.__name__: make for make in (synthetic_pool, synthetic_hidden, synthetic_ties)}
+
+
+def shipped_at_temperature_0() -> list[str]:
+    return [name for name, path in known_recordings().items() if header(path)["temperature"] == 0]
+
+
+def header(path: Path) -> dict:
+    first = shard_paths(path)[0] if path.suffix == ".json" else path
+    with safe_open(first, framework="numpy") as file:
+        return json.loads(file.metadata()[HEADER_KEY])
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A recording, its raw scores, the chosen anchors; tables and fitted policies as asked for."""
+
+    recording: Recording
+    anchors: np.ndarray  # (ANCHORS,)
+    raw: RawScores
+    cost: StepCost = field(default_factory=lambda: StepCost(find_profile("b300")))
+    tables: dict = field(default_factory=dict)
+    policies: dict = field(default_factory=dict)
+
+    def table(self, spec) -> OrderTable:
+        """Built afresh, so that no file of an earlier run is trusted."""
+        if spec not in self.tables:
+            self.tables[spec] = build_order(spec, self.recording)
+        return self.tables[spec]
+
+    def fitted(self, name: str) -> tuple[Policy, dict]:
+        """The policy of that YAML, prepared, and what it says it fitted."""
+        if name not in self.policies:
+            self.policies[name] = self.fit(make_policy(POLICIES[name]))
+        return self.policies[name]
+
+    def fit(self, policy: Policy) -> tuple[Policy, dict]:
+        prepare(self.job(policy, max(BATCHES)))
+        fit = policy.describe()
+        if "length_by_batch" in fit:  # describe() names powers of two only
+            sizes = range(1, max(BATCHES) + 1)
+            fit["length_by_batch"] = {str(size): policy.length_at(size) for size in sizes}
+        return policy, fit
+
+    def job(self, policy: Policy, clients: int, requests: int | None = None) -> Job:
+        """Requests that all arrive at once and start at output 0."""
+        settings = Settings(max_concurrency=clients, num_prompts=requests, request_rate=1e9)
+        report = self.recording.sequences_of("report")
+        return Job({}, settings, self.recording, report, self.cost, policy, self.table)
+
+
+@cache
+def open_case(name: str) -> Case:
+    recording = SYNTHETIC[name]() if name in SYNTHETIC else read_recording(known_recordings()[name])
+    rng = np.random.default_rng(3)
+    anchors = rng.choice(recording.num_anchors, ANCHORS, replace=False)
+    return Case(recording, anchors, RawScores(recording.arrays, recording.meta))
+
+
+@pytest.fixture(params=[*SYNTHETIC, *shipped_at_temperature_0()])
+def case(request) -> Case:
+    return open_case(request.param)
+
+
+only_synthetic = pytest.mark.parametrize("case", SYNTHETIC, indirect=True)
+
+
+# ---------------------------------------------------------------- both sides, side by side
+
+
+def production_step(case: Case, policy: Policy, anchors: np.ndarray) -> tuple:
+    """What a run would do with a step over `anchors`: (table or None, widths, accepted)."""
+    count = len(anchors)
+    recording = case.recording
+    first = recording["seq_offset"][recording.anchor_sequence[anchors]]
+    context = recording["anchor_pos"][anchors] - first
+    load = Load(0.0, count, 0, count, context, recording.remaining_outputs[anchors])
+    order = policy.plan(load)
+    if order is None:
+        return None, np.zeros(count, int), np.zeros(count, int)
+    table = case.table(order)
+    draft = Draft(*(x[anchors] for x in (table.score, table.depth, table.parent, table.size)))
+    width = policy.allocate(Step(load, draft, order, case.cost))
+    return table, width, table.accepted(anchors, width)
+
+
+def table_paths(table: OrderTable | None, anchor: int, width: int) -> frozenset:
+    """Token paths of the first `width` nodes."""
+    paths: list[tuple] = []
+    for node in range(width):
+        parent = int(table.parent[anchor, node])
+        above = paths[parent] if parent >= 0 else ()
+        paths.append((*above, int(table.token[anchor, node])))
+    assert len(set(paths)) == width  # no node twice
+    return frozenset(paths)
+
+
+def compare(case: Case, anchors: Sequence[int], step: tuple, trees: list[Tree]) -> tuple:
+    """(differences in words, rounds that differ by rounding alone) of one step."""
+    table, widths, accepted = step
+    different, by_rounding = [], 0
+    for anchor, width, count, tree in zip(anchors, widths, accepted, trees, strict=True):
+        ours, theirs = table_paths(table, anchor, width), tree.paths()
+        walked = len(tree.accepted(case.raw.future(anchor)))
+        if (ours, int(count)) == (theirs, walked):
+            continue
+        if ours != theirs and tree.decided_by_rounding(ours ^ theirs):
+            by_rounding += 1
+            continue
+        extra, missing = sorted(ours - theirs)[:3], sorted(theirs - ours)[:3]
+        different.append(
+            f"anchor {anchor}: {width} nodes accept {count}, reference {len(theirs)} accept "
+            f"{walked}; not in the reference {extra}, missing {missing}"
+        )
+    return different, by_rounding
+
+
+def batches(anchors: np.ndarray) -> list[np.ndarray]:
+    return np.split(anchors, np.cumsum(BATCHES)[:-1])
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_replay_accepts_what_an_explicit_tree_accepts(case, name):
+    policy, fit = case.fitted(name)
+    different, by_rounding = [], 0
+    for anchors in batches(case.anchors):
+        trees = verified_trees(POLICIES[name], fit, case.raw, anchors)
+        found, ties = compare(case, anchors, production_step(case, policy, anchors), trees)
+        different, by_rounding = different + found, by_rounding + ties
+    assert not different
+    assert by_rounding < MOST_BY_ROUNDING * ANCHORS, by_rounding
+
+
+@only_synthetic
+def test_cast_width_is_the_rule_on_explicit_trees(case):
+    config = POLICIES["cast"] | {"width": None, "mass_curve": "tuning", "charge_draft": False}
+    anchors = case.recording.anchors_of("tuning").tolist()
+    width = cast_width(config, case.raw, anchors, *case.cost.width_probe(1024))
+    assert case.fit(make_policy(config))[1]["width"] == width
+
+
+# ---------------------------------------------------------------- whole runs
+
+
+def engine_tokens(case: Case, table: OrderTable | None, anchor: int, width: int) -> list[int]:
+    """Tokens of a round: draft tokens that match on the way down the verified nodes, the bonus."""
+    future = case.raw.future(anchor, case.raw.depths + 1)
+    node, tokens = -1, []
+    while width and len(tokens) < case.raw.depths:
+        below = np.flatnonzero(table.parent[anchor, :width] == node)
+        match = below[table.token[anchor, below] == future[len(tokens)]]
+        if not len(match):
+            break
+        node = int(match[0])
+        tokens.append(int(table.token[anchor, node]))
+    return [*tokens, future[len(tokens)]]
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_runs_commit_the_recorded_continuation(case, name, monkeypatch):
+    policy, _ = case.fitted(name)
+    specs, plan = [], policy.plan
+    monkeypatch.setattr(policy, "plan", lambda load: specs.append(plan(load)) or specs[-1])
+    facts = simulate(case.job(policy, CLIENTS, REQUESTS))
+    rounds, requests = facts.rounds, facts.requests
+    assert (facts.steps["batch"].max(), facts.steps["batch"].min()) == (CLIENTS, 1)
+
+    text = [[] for _ in range(REQUESTS)]  # outputs 1 on, prefill emits output 0
+    keys = ("step", "request", "anchor", "width", "accepted", "committed")
+    for step, request, anchor, width, accepted, committed in zip(*(rounds[k] for k in keys)):
+        table = None if specs[step] is None else case.table(specs[step])
+        tokens = engine_tokens(case, table, anchor, width)
+        assert len(tokens) == accepted + 1
+        text[request] += tokens[:committed]
+    for sequence, tokens in zip(requests["sequence"], text, strict=True):
+        assert tokens == case.recording.committed_tokens(sequence)[1:].tolist()
+    total = np.bincount(rounds["request"], rounds["committed"], REQUESTS)
+    assert np.array_equal(total, case.recording["output_len"][requests["sequence"]] - 1)
+
+
+@only_synthetic
+@pytest.mark.parametrize("name", POLICIES)
+def test_every_round_of_a_run_is_that_of_explicit_trees(case, name):
+    policy, fit = case.fitted(name)
+    rounds = simulate(case.job(policy, CLIENTS, REQUESTS)).rounds
+    for step in range(rounds["step"][-1] + 1):
+        rows = rounds["step"] == step
+        anchors = rounds["anchor"][rows].tolist()
+        trees = verified_trees(POLICIES[name], fit, case.raw, anchors)
+        walked = [len(t.accepted(case.raw.future(a))) for a, t in zip(anchors, trees, strict=True)]
+        assert rounds["width"][rows].tolist() == [len(tree.nodes) for tree in trees]
+        assert rounds["accepted"][rows].tolist() == walked
+        left = case.recording.remaining_outputs[anchors]
+        assert np.array_equal(rounds["committed"][rows], np.minimum(np.add(walked, 1), left))
+
+
+# ---------------------------------------------------------------- the comparison can fail
+
+
+def differences(case: Case, name: str, change) -> list[str]:
+    """What `compare` says of a step of 64 requests after `change` of its table."""
+    policy, fit = case.fitted(name)
+    anchors = case.anchors[:64]
+    table, widths, _ = production_step(case, policy, anchors)
+    changed = change(table)
+    step = (changed, widths, changed.accepted(anchors, widths))
+    trees = verified_trees(POLICIES[name], fit, case.raw, anchors)
+    return compare(case, anchors, step, trees)[0]
+
+
+@pytest.fixture
+def ties_case() -> Case:
+    return open_case("synthetic_ties")
+
+
+def later_by_one(table: OrderTable) -> OrderTable:
+    rank = table.hit_rank.astype(int)
+    return dataclasses.replace(
+        table, hit_rank=np.where(rank == ABSENT, rank, rank + 1).astype(np.int16)
+    )
+
+
+def never_the_first(table: OrderTable) -> OrderTable:
+    return dataclasses.replace(
+        table, hit_rank=np.where(table.hit_rank == 1, ABSENT, table.hit_rank)
+    )
+
+
+def last_node_elsewhere(table: OrderTable) -> OrderTable:
+    token = table.token.copy()
+    token[:, -1] = 99
+    return dataclasses.replace(table, token=token)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("fixed_chain", never_the_first),
+        ("fixed_tree", later_by_one),
+        ("treespark", never_the_first),
+        ("fixed_tree_static", never_the_first),
+        ("fixed_tree", last_node_elsewhere),
+    ],
+)
+def test_comparison_reports_a_wrong_table(ties_case, name, change):
+    assert not differences(ties_case, name, lambda table: table)
+    assert differences(ties_case, name, change)
+
+
+def test_comparison_reports_the_other_tie_rule(ties_case):
+    def earlier_push_first(table: OrderTable) -> OrderTable:
+        return ties_case.table(dataclasses.replace(table.spec, ties="tick"))
+
+    assert ties_case.fitted("fixed_tree")[0].order == BestFirstOrder(nodes=63, branch=8)
+    assert differences(ties_case, "fixed_tree", earlier_push_first)

@@ -1,0 +1,154 @@
+"""TreeSpark: its loop from raw scores, its thresholds and its ladder."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from simulator.orders.specs import BestFirstOrder, ChainOrder
+from simulator.policies.treespark import TreeSpark
+from simulator.policy import Lab
+from tests.policy_lab import (
+    DEPTHS,
+    best_first,
+    hand_step,
+    make_lab,
+    make_load,
+    make_recording,
+    make_step,
+    prepared,
+)
+from traces.errors import InputError
+
+
+@pytest.fixture(scope="module", params=["pool", "hidden"])
+def lab(request) -> Lab:
+    return make_lab(make_recording(request.param))
+
+
+def at_theta(theta: float) -> list[dict]:
+    return [{"max_batch": None, "theta": theta}]
+
+
+def test_treespark_equals_its_loop_from_raw_scores(lab):
+    """Pop, stop at the first survival under theta, else admit and push the top 8 children."""
+    theta = 0.05
+    policy = prepared(TreeSpark(nodes=40, ladder=at_theta(theta)), lab)
+    a, b = policy.platt.a, policy.platt.b
+
+    def edge(logq: float) -> float:
+        q = min(math.exp(logq), 1 - 1e-9)
+        return -math.log1p(math.exp(-(a * math.log(q / (1 - q)) + b)))
+
+    anchors = lab.recording.anchors_of(split="report")[:8]
+    widths = policy.allocate(make_step(lab, policy.plan(make_load(8)), anchors))
+    for anchor, width in zip(anchors, widths, strict=True):
+        pops = best_first(lab.recording, anchor, 40, edge)
+        below = [i for i, node in enumerate(pops) if node.score < math.log(theta)]
+        assert width == (below[0] if below else len(pops))
+
+
+def test_treespark_calibrates_on_edges_below_accepted_nodes(lab):
+    """At the optimum of the log-loss both sums of residuals over the calibration edges vanish."""
+    logits, labels = [], []
+    for anchor in lab.anchors("calibration"):
+        realised = lab.recording.realised(np.array([anchor]))[0]
+        accepted = {-1}
+        for index, node in enumerate(best_first(lab.recording, anchor, 63, float)):
+            if node.parent in accepted:
+                hit = node.token == realised[node.depth - 1]
+                accepted |= {index} if hit else set()
+                q = math.exp(node.logq)
+                logits.append(math.log(q / (1 - q)))
+                labels.append(hit)
+    logits, labels = np.array(logits), np.array(labels)
+    fit = prepared(TreeSpark(), lab).describe()
+    residual = 1 / (1 + np.exp(-(fit["platt_a"] * logits + fit["platt_b"]))) - labels
+    assert residual.sum() == pytest.approx(0, abs=1e-6)
+    assert (residual * logits).sum() == pytest.approx(0, abs=1e-6)
+
+
+def test_treespark_order_breaks_ties_by_push(lab):
+    policy = prepared(TreeSpark(nodes=20, branch=4), lab)
+    fit = policy.describe()
+    assert policy.order == BestFirstOrder(
+        nodes=20, branch=4, ties="tick", platt=(fit["platt_a"], fit["platt_b"])
+    )
+
+
+def test_treespark_trees_are_nested_in_theta(lab):
+    anchors = lab.recording.anchors_of(split="report")
+    widths = []
+    for theta in (0, 1e-3, 0.02, 0.05, 0.15, 0.5, 0.9):
+        policy = prepared(TreeSpark(nodes=30, ladder=at_theta(theta)), lab)
+        widths.append(policy.allocate(make_step(lab, policy.order, anchors)))
+    assert np.all(np.diff(widths, axis=0) <= 0)
+    assert set(widths[0].tolist()) == {30}  # theta 0 stops at the cap only
+    assert widths[2].sum() > widths[-1].sum()
+
+
+def test_treespark_near_theta_one_is_almost_empty_and_not_the_chain(lab):
+    anchors = lab.recording.anchors_of(split="report")
+    tree = prepared(TreeSpark(ladder=at_theta(0.999)), lab)
+    chain = prepared(TreeSpark(ladder=[{"max_batch": None, "arm": "chain"}]), lab)
+    load = make_load(len(anchors))
+    assert tree.plan(load) == tree.order
+    assert chain.plan(load) == ChainOrder()
+    assert tree.allocate(make_step(lab, tree.order, anchors)).mean() < 1
+    whole = chain.allocate(make_step(lab, ChainOrder(), anchors))
+    assert set(whole.tolist()) == {DEPTHS}
+
+
+def test_one_branch_to_the_block_end_is_the_chain(lab):
+    policy = prepared(TreeSpark(nodes=DEPTHS, branch=1, ladder=at_theta(0)), lab)
+    tree, chain = lab.table(policy.order), lab.table(ChainOrder())
+    assert np.array_equal(tree.token, chain.token)
+    assert np.array_equal(tree.hit_rank, chain.hit_rank)
+    anchors = lab.recording.anchors_of(split="report")
+    assert set(policy.allocate(make_step(lab, policy.order, anchors)).tolist()) == {DEPTHS}
+
+
+def test_treespark_admits_survival_equal_to_theta():
+    policy = TreeSpark(ladder=at_theta(0.15))
+    below = np.nextafter(0.15, 0)
+    assert policy.allocate(hand_step([[0.2, 0.15, below], [below, 0.1, 0.1]])).tolist() == [2, 0]
+
+
+def test_treespark_counts_decisions_near_theta():
+    policy = TreeSpark(ladder=at_theta(0.15))
+    policy.allocate(hand_step([[0.3, 0.15009, 0.14991], [0.15011, 0.14989, 0.1]]))
+    assert policy.near_threshold == 2
+    policy.allocate(hand_step([[0.15]]))
+    assert policy.near_threshold == 3
+
+
+def test_treespark_published_ladder_is_read_from_the_live_batch():
+    policy = TreeSpark()
+    probabilities = [0.9, 0.15, 0.1, 0.05, 0.03, 0.02, 0.01]
+    widths = {
+        batch: policy.allocate(hand_step([probabilities] * batch)).tolist()[0]
+        for batch in (1, 4, 5, 8, 9, 40)
+    }
+    assert widths == {1: 6, 4: 6, 5: 4, 8: 4, 9: 2, 40: 2}
+
+
+@pytest.mark.parametrize(
+    ("ladder", "message"),
+    [
+        ([], r"policy.ladder has max_batch \[\]"),
+        ([{"max_batch": 4, "theta": 0.1}], "null in the last entry"),
+        ([{"max_batch": None, "theta": 0.1}] * 2, "rising"),
+        ([{"max_batch": 4, "theta": 0.1}, {"max_batch": 2, "theta": 0.1}], "rising"),
+        ([{"max_batch": 0, "theta": 0.1}], r"policy.ladder\[0\].max_batch is 0"),
+        ([{"max_batch": None, "theta": 1.5}], r"policy.ladder\[0\].theta is 1.5"),
+        ([{"max_batch": None, "theta": None}], r"policy.ladder\[0\].theta is None"),
+        ([{"max_batch": None, "arm": "tree"}], r"policy.ladder\[0\].arm is 'tree'"),
+        ([{"max_batch": None}], r"policy.ladder\[0\] is"),
+        ([0.1], r"policy.ladder\[0\] is 0.1"),
+    ],
+)
+def test_ladders_are_checked(ladder, message):
+    with pytest.raises(InputError, match=message):
+        TreeSpark(ladder=ladder)
