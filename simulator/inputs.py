@@ -1,0 +1,83 @@
+"""What a run reads, kept in memory between the jobs of a sweep."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from simulator.cost import StepCost, build_step_cost
+from traces.catalog import recording_path
+from traces.errors import InputError
+from traces.io import read_recording
+from traces.recording import Recording
+
+
+def load_recording(trace: Mapping[str, Any]) -> Recording:
+    """The recording of a `trace` node.
+
+    Raises:
+        InputError: no recording named, or one that cannot be read.
+    """
+    name = trace.get("recording")
+    if not isinstance(name, str):
+        raise InputError(f"trace.recording is {name!r}; accepted: a name, or a path to a file")
+    path = recording_path(name)
+    stat = path.stat()
+    return _read(str(path), stat.st_mtime_ns, stat.st_size)
+
+
+@lru_cache(maxsize=8)
+def _read(path: str, _mtime_ns: int, _size: int) -> Recording:
+    return read_recording(path)
+
+
+def choose_sequences(trace: Mapping[str, Any], recording: Recording) -> np.ndarray:
+    """Sequences of the node's split and domains, ascending.
+
+    Raises:
+        InputError: an unknown split or domain, or none left.
+    """
+    split, domains = trace.get("split", "report"), trace.get("domains")
+    if domains is None:
+        chosen = recording.sequences_of(split)
+    elif isinstance(domains, list) and domains and all(isinstance(d, str) for d in domains):
+        parts = [recording.sequences_of(split, domain) for domain in domains]
+        chosen = np.unique(np.concatenate(parts))
+    else:
+        known = ", ".join(recording.domains)
+        raise InputError(f"trace.domains is {domains!r}; accepted: null, or a list of {known}")
+    if not len(chosen):
+        raise InputError(
+            f"{recording.source}: no sequence of split {split!r} and domains {domains!r}"
+        )
+    return chosen
+
+
+def load_cost(latency: Mapping[str, Any]) -> StepCost:
+    """The cost model of a `latency` node, one for all jobs with the same node.
+
+    Raises:
+        InputError: see `simulator.cost.build_step_cost`.
+    """
+    return _cost(json.dumps(latency, sort_keys=True))
+
+
+@lru_cache(maxsize=32)
+def _cost(latency: str) -> StepCost:
+    return build_step_cost(json.loads(latency))
+
+
+def typical_context(recording: Recording) -> int:
+    """KV tokens half-way through a text, averaged over the splits a policy may fit on.
+
+    Without such texts: half of the longest output the recording's settings allow.
+    """
+    fitting = np.concatenate([recording.sequences_of(s) for s in ("calibration", "tuning")])
+    if not len(fitting):
+        return max(1, recording.meta["generation"]["max_new_tokens"] // 2)
+    prompts, outputs = recording["prompt_len"][fitting], recording["output_len"][fitting]
+    return max(1, round(float(np.mean(prompts + outputs / 2))))

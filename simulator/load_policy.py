@@ -1,0 +1,66 @@
+"""From a `policy` node to a policy object, fitted to a workload's fitting splits."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from simulator.policy import Policy
+from traces.errors import InputError
+
+
+def make_policy(node: Mapping[str, Any]) -> Policy:
+    """The object that the node's `_target_` names, built from its other keys (`name` aside).
+
+    Raises:
+        InputError: no or an unknown `_target_`, settings it refuses, or something not a Policy.
+    """
+    from hydra.errors import InstantiationException
+    from hydra.utils import instantiate
+
+    target = node.get("_target_")
+    if not isinstance(target, str):
+        raise InputError(f"policy._target_ is {target!r}; accepted: the import path of a Policy")
+    settings = {key: value for key, value in node.items() if key != "name"}
+    try:
+        policy = instantiate(settings, _convert_="all")
+    except InstantiationException as error:
+        raise InputError(_reason(target, settings, error)) from error
+    if not isinstance(policy, Policy):
+        raise InputError(f"policy._target_ is {target!r}; accepted: a subclass of Policy")
+    return policy
+
+
+def _reason(target: str, settings: Mapping[str, Any], error: Exception) -> str:
+    """The first InputError behind `error`, else its first cause, in one line."""
+    cause = error.__cause__
+    while cause is not None and not isinstance(cause, InputError) and cause.__cause__ is not None:
+        cause = cause.__cause__
+    if isinstance(cause, InputError):
+        return str(cause)
+    unknown = _unknown_setting(target, settings) if isinstance(cause, TypeError) else None
+    return unknown or f"policy._target_ {target!r}: {' '.join(str(cause or error).split())}"
+
+
+def _unknown_setting(target: str, settings: Mapping[str, Any]) -> str | None:
+    """What to say about the first setting that the class does not take, None if it takes all."""
+    from hydra.utils import get_object
+
+    accepted = inspect.signature(get_object(target)).parameters
+    names = ", ".join(f"policy.{name}" for name in accepted) or "none"
+    unknown = [key for key in settings if key not in accepted and not key.startswith("_")]
+    return f"unknown key policy.{unknown[0]}; accepted: {names}" if unknown else None
+
+
+def policy_name(node: Mapping[str, Any]) -> str:
+    """The node's `name`, else its class's."""
+    return str(node.get("name") or str(node.get("_target_")).rpartition(".")[2])
+
+
+def source_hash(policy: Policy) -> str:
+    """sha256 of the file that defines the policy: an edited policy is another run."""
+    path = inspect.getsourcefile(type(policy))
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest() if path else ""

@@ -1,0 +1,118 @@
+"""Throughput and latency by vLLM's definitions and key names.
+
+Everything counts the window (see `simulator.window`): tokens of its steps and of the prefills in
+it, requests that end in it. Latencies leave out warm-up requests, which start in the middle.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from simulator.goodput import meets
+from simulator.ledger import Columns, Facts
+from simulator.window import Window
+
+PERCENTILES = (90, 95, 99)
+
+
+def throughput(facts: Facts, window: Window) -> dict[str, Any]:
+    """Request, output and total token throughput, and what they count."""
+    steps, admitted = window.steps(facts), window.admitted(facts)
+    decoded = int(facts.steps["committed"][steps].sum())
+    first = int(np.count_nonzero(admitted))
+    prompts = int(facts.requests["prompt_tokens"][admitted].sum())
+    ended = int(np.count_nonzero(window.requests(facts)))
+    return {
+        "window": {
+            "kind": window.kind,
+            "start_s": window.start_s,
+            "end_s": window.end_s,
+            "requests": ended,
+            "tokens": decoded + first,
+            "first_tokens": first,  # emitted by prefill, which costs no time here
+        },
+        "request_throughput": _rate(ended, window.seconds),
+        "output_throughput": _rate(decoded + first, window.seconds),
+        "total_token_throughput": _rate(decoded + first + prompts, window.seconds),
+    }
+
+
+def _rate(amount: int, seconds: float) -> float | None:
+    """None for a run that takes no time (only one-token requests)."""
+    return amount / seconds if seconds > 0 else None
+
+
+def measured(facts: Facts, window: Window) -> np.ndarray:
+    """Requests whose latency counts: they end inside the window and are no warm-up; (N,) bool."""
+    return window.requests(facts) & ~facts.requests["warmup"]
+
+
+def request_times(requests: Columns) -> Columns:
+    """Seconds per request: ttft, tpot (NaN for one output token), e2el."""
+    ttft = requests["first_token_s"] - requests["arrival_s"]
+    e2el = requests["finish_s"] - requests["arrival_s"]
+    later = requests["output_tokens"] - 1
+    tpot = np.divide(e2el - ttft, later, out=np.full(len(later), np.nan), where=later > 0)
+    return {"ttft": ttft, "tpot": tpot, "e2el": e2el}
+
+
+def latency(facts: Facts, window: Window) -> dict[str, float | None]:
+    """Mean, median, std (population) and percentiles of TTFT, TPOT, ITL and E2EL in ms."""
+    counted = measured(facts, window)
+    times = {name: values[counted] for name, values in request_times(facts.requests).items()}
+    times["tpot"] = times["tpot"][~np.isnan(times["tpot"])]  # vLLM: one-token requests left out
+    times["itl"] = chunk_gaps(facts, window)
+    result = {}
+    for name, seconds in times.items():
+        result |= statistics(name, seconds * 1e3)
+    return result
+
+
+def chunk_gaps(facts: Facts, window: Window) -> np.ndarray:
+    """Seconds between the chunks a request emits, the first from its first token.
+
+    Every running request is in every step and joins at the start of one, so each gap is the time
+    of its step: that of the window's steps, once per request in it that is no warm-up.
+    """
+    regular = ~facts.requests["warmup"][facts.rounds["request"]]
+    step = facts.rounds["step"][regular]
+    return facts.steps["step_s"][step[window.steps(facts)[step]]]
+
+
+def statistics(name: str, values_ms: np.ndarray) -> dict[str, float | None]:
+    """``mean_NAME_ms`` and so on; None for no values. Percentiles interpolate linearly."""
+    keys = ("mean", "median", "std", *(f"p{p}" for p in PERCENTILES))
+    if not len(values_ms):
+        return {f"{key}_{name}_ms": None for key in keys}
+    numbers = (
+        values_ms.mean(),
+        np.median(values_ms),
+        values_ms.std(),
+        *np.percentile(values_ms, PERCENTILES),
+    )
+    return {f"{key}_{name}_ms": float(n) for key, n in zip(keys, numbers, strict=True)}
+
+
+def request_goodput(facts: Facts, window: Window, limits: dict[str, float] | None) -> float | None:
+    """Requests per second that meet every objective; None without objectives.
+
+    The window's request throughput, times the share of its measured requests that meet them (a
+    warm-up request takes a place but cannot be judged).
+    """
+    counted = measured(facts, window)
+    if limits is None or not counted.any() or window.seconds <= 0:
+        return None
+    times = {name: values[counted] for name, values in request_times(facts.requests).items()}
+    ended = np.count_nonzero(window.requests(facts))
+    return float(meets(limits, times).mean() * ended / window.seconds)
+
+
+def step_parts(facts: Facts, window: Window) -> dict[str, float | None]:
+    """Mean milliseconds of a step by part: draft, verify, host, total."""
+    inside = window.steps(facts)
+    names = {"draft": "draft_s", "verify": "verify_s", "host": "host_s", "total": "step_s"}
+    if not inside.any():
+        return dict.fromkeys(names)
+    return {key: float(facts.steps[name][inside].mean() * 1e3) for key, name in names.items()}

@@ -1,0 +1,46 @@
+"""Checks of a policy's settings and of the split it fits on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from simulator.policy import Lab
+from traces.errors import InputError
+
+
+def whole(name: str, value: Any, low: int = 1, high: int | None = None) -> int:
+    """`value` as an int in low..high; InputError naming the setting otherwise."""
+    integer = isinstance(value, int) and not isinstance(value, bool)
+    if not integer or value < low or (high is not None and value > high):
+        accepted = f"a whole number of at least {low}" if high is None else f"{low} to {high}"
+        raise InputError(f"policy.{name} is {value!r}; accepted: {accepted}")
+    return value
+
+
+def choice(name: str, value: Any, accepted: tuple) -> Any:
+    """`value` if it is one of `accepted`; InputError naming the setting otherwise."""
+    if value not in accepted:
+        raise InputError(f"policy.{name} is {value!r}; accepted: {', '.join(map(str, accepted))}")
+    return value
+
+
+def fitting_anchors(lab: Lab, split: str) -> np.ndarray:
+    """Anchors of a fitting split; InputError where the recording has none."""
+    return _some(lab, split, lab.anchors(split))
+
+
+def fitting_sequences(lab: Lab, split: str) -> np.ndarray:
+    """Sequences of a fitting split that have anchors; InputError where there are none."""
+    sequences = lab.sequences(split)
+    return _some(lab, split, sequences[lab.recording.anchor_counts[sequences] > 0])
+
+
+def _some(lab: Lab, split: str, found: np.ndarray) -> np.ndarray:
+    if len(found) == 0:
+        raise InputError(
+            f"{lab.recording.source}: split {split} has no drafted positions; accepted: at least "
+            "one, this policy fits on it"
+        )
+    return found

@@ -1,0 +1,12 @@
+"""Plain decoding: no draft, one token per step."""
+
+from __future__ import annotations
+
+from simulator.policy import Load, Policy
+
+
+class Autoregressive(Policy):
+    """Never drafts. The baseline of every speed-up."""
+
+    def plan(self, load: Load) -> None:
+        return None

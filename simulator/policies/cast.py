@@ -1,0 +1,90 @@
+"""CAST (Lee and Eo, arXiv 2610.00321): best-first trees from marginals, one width per deployment.
+
+Alone, a request verifies a static width: a line through a batch-one latency probe against the mean
+mass of the N-th node. In a batch, all requests share a budget fixed by hand.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simulator.orders.replay import prefix_mass
+from simulator.orders.specs import BestFirstOrder
+from simulator.params import choice, fitting_anchors, whole
+from simulator.policy import Lab, Policy, Step
+from simulator.selection import top_widths
+from simulator.width_rule import (
+    DEPLOYED_WIDTHS,
+    deploy_width,
+    fit_line,
+    published_mass_curve,
+    stop_width,
+)
+
+SCORES = ("auto_marginal", "marginal", "marginal_biased", "parent")
+PROBE_CONTEXT = 1024  # KV prefix of CAST's probe
+
+
+class Cast(Policy):
+    """Static width for a lone request, the shared node budget (PER_REQUEST) in a batch.
+
+    Args:
+        width: nodes of a lone request; null applies the width rule.
+        nodes_per_request: shared budget per live request; roots do not count.
+        max_nodes_per_request: most nodes one request may take from the shared budget.
+        scores: auto_marginal is the marginals of a block drafter, and along the greedy chain
+            (marginal_biased) those of a semi-autoregressive one, which fall below its own chain
+            without that bias.
+        mass_curve: tuning, or published (Qwen3-8B on GSM8K) to reproduce the paper's widths.
+        charge_draft: count the drafter in the width rule; the released rule leaves it at 0.
+    """
+
+    def __init__(
+        self,
+        width: int | None = None,
+        nodes_per_request: int = 8,
+        max_nodes_per_request: int = 48,
+        scores: str = "auto_marginal",
+        mass_curve: str = "tuning",
+        charge_draft: bool = False,
+    ) -> None:
+        self.width = None if width is None else whole("width", width)
+        self.nodes_per_request = whole("nodes_per_request", nodes_per_request)
+        self.max_nodes = whole("max_nodes_per_request", max_nodes_per_request)
+        self.scores = choice("scores", scores, SCORES)
+        self.mass_curve = choice("mass_curve", mass_curve, ("tuning", "published"))
+        self.charge_draft = choice("charge_draft", charge_draft, (False, True))
+
+    def prepare(self, lab: Lab) -> None:
+        scores = self.scores
+        if scores == "auto_marginal":
+            scores = "marginal_biased" if lab.recording.encoding == "hidden" else "marginal"
+        widest = self.width or DEPLOYED_WIDTHS[-1]
+        self.order = BestFirstOrder(scores=scores, nodes=max(widest, self.max_nodes), branch=8)
+        self._fit = {"width": self.width} if self.width else self._width_rule(lab)
+        self._fit["scores"] = scores
+
+    def _width_rule(self, lab: Lab) -> dict:
+        c0_ms, c1_ms = fit_line(*lab.cost.width_probe(PROBE_CONTEXT))
+        draft_ms = lab.cost.draft_s(1, PROBE_CONTEXT) * 1e3 if self.charge_draft else 0.0
+        if self.mass_curve == "published":
+            rho = published_mass_curve()
+        else:
+            rho = prefix_mass(lab.table(self.order), fitting_anchors(lab, "tuning"))
+        stop = stop_width(rho, c0_ms, c1_ms, draft_ms)
+        fit = {"c0_ms": c0_ms, "c1_ms": c1_ms, "stop": stop, "mass_curve": self.mass_curve}
+        return fit | {"width": deploy_width(stop)}
+
+    def allocate(self, step: Step) -> np.ndarray:
+        size = step.draft.size  # (batch,)
+        if step.batch == 1:
+            return np.minimum(size, self._fit["width"])
+        # Ties by request, then node: CAST's own rule, where the project's would ask depth first.
+        return top_widths(
+            step.draft.score[:, : self.max_nodes],
+            np.minimum(size, self.max_nodes),
+            step.batch * self.nodes_per_request,
+        )
+
+    def describe(self) -> dict:
+        return self._fit

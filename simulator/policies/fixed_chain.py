@@ -1,0 +1,33 @@
+"""The drafter's top-1 chain, cut at a fixed length."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simulator.orders.specs import ChainOrder
+from simulator.params import whole
+from simulator.policy import Lab, Policy, Step
+from traces.errors import InputError
+
+
+class FixedChain(Policy):
+    """Verify the first `length` tokens of the drafter's top-1 chain, whatever the load.
+
+    DFlash verifies its whole block (length 15), DSpark's published block has 7 depths.
+    """
+
+    order = ChainOrder()
+
+    def __init__(self, length: int = 7) -> None:
+        self.length = whole("length", length)
+
+    def prepare(self, lab: Lab) -> None:
+        depths = lab.recording.depths
+        if self.length > depths:
+            raise InputError(
+                f"policy.length is {self.length}; accepted: 1 to {depths}, the draft depths of "
+                f"{lab.recording.source}"
+            )
+
+    def allocate(self, step: Step) -> np.ndarray:
+        return np.minimum(step.draft.size, self.length)  # (batch,)

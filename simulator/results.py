@@ -1,0 +1,98 @@
+"""Files of a run: written under temporary names and renamed, the summary last."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from simulator.cost import Source
+from simulator.ledger import Facts
+from simulator.metrics import measured
+from simulator.window import find_window
+
+SUMMARY, REQUESTS, STEPS = "summary.json", "requests.parquet", "steps.parquet"
+
+
+def is_complete(folder: Path, config_hash: str) -> bool:
+    """Whether `folder` holds the summary of the very same run."""
+    try:
+        summary = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(summary, dict) and summary.get("config_hash") == config_hash
+
+
+def write_results(
+    folder: Path, summary: dict[str, Any], facts: Facts, domains: tuple[str, ...]
+) -> None:
+    """Write requests, steps and summary; after a failure none of the new files is there."""
+    text = json.dumps(summary, sort_keys=True, indent=2, allow_nan=False) + "\n"
+    write_files(
+        folder,
+        {
+            REQUESTS: lambda path: _write_parquet(path, request_columns(facts, domains)),
+            STEPS: lambda path: _write_parquet(path, step_columns(facts)),
+            SUMMARY: lambda path: path.write_text(text, encoding="utf-8"),
+        },
+    )
+
+
+def write_files(folder: Path, writers: dict[str, Callable[[Path], Any]]) -> None:
+    """Let every writer fill a temporary file, then rename all of them in the given order."""
+    folder.mkdir(parents=True, exist_ok=True)
+    temporary = {name: folder / f".{name}.{os.getpid()}.tmp" for name in writers}
+    try:
+        for name, write in writers.items():
+            write(temporary[name])
+        for name, path in temporary.items():
+            os.replace(path, folder / name)
+    finally:
+        for path in temporary.values():
+            path.unlink(missing_ok=True)
+
+
+def request_columns(facts: Facts, domains: tuple[str, ...]) -> dict[str, Any]:
+    """Columns of ``requests.parquet``; `measured`: the latency metrics count this request."""
+    names = [domains[index] for index in facts.requests["domain"]]
+    return facts.requests | {"domain": names, "measured": measured(facts, find_window(facts))}
+
+
+def step_columns(facts: Facts) -> dict[str, Any]:
+    """Columns of ``steps.parquet``; `source` says where the step's cost came from."""
+    flags = {int(kind): _source_name(int(kind)) for kind in np.unique(facts.steps["source"])}
+    return facts.steps | {"source": [flags[kind] for kind in facts.steps["source"].tolist()]}
+
+
+def _source_name(bits: int) -> str:
+    return "+".join(flag.name.lower() for flag in Source if bits & flag)
+
+
+def _write_parquet(path: Path, columns: dict[str, Any]) -> None:
+    import pyarrow
+    from pyarrow import parquet
+
+    parquet.write_table(pyarrow.table(columns), path)
+
+
+def discard(folder: Path) -> None:
+    """Remove the traces of a run that wrote no results: Hydra's files, then empty folders.
+
+    A folder that holds anything else stays, such as one with the results of an earlier run.
+    """
+    if not folder.is_dir() or any(path.name != ".hydra" for path in folder.iterdir()):
+        return
+    for path in (folder / ".hydra").glob("*"):
+        path.unlink()
+    here = Path.cwd()
+    for path in (folder / ".hydra", folder, *list(folder.parents)[:2]):
+        try:
+            if path == here or path in here.parents:
+                return
+            path.rmdir()
+        except OSError:  # not empty: another run's
+            return

@@ -1,0 +1,118 @@
+"""One run: load, fit, simulate, summarise, write."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from simulator.cost import StepCost
+from simulator.inputs import choose_sequences, load_cost, load_recording, typical_context
+from simulator.ledger import Facts
+from simulator.load_policy import make_policy, source_hash
+from simulator.orders.specs import Order
+from simulator.orders.table import OrderTable
+from simulator.policy import Lab, Policy
+from simulator.results import is_complete, write_results
+from simulator.settings import Settings, read_settings
+from simulator.summary import summarise
+from simulator.workload import make_workload, start
+from traces.recording import Recording
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Everything one run needs, checked; `prepare` fits the policy."""
+
+    config: Mapping[str, Any]
+    settings: Settings
+    recording: Recording
+    sequences: np.ndarray  # of the recording, to be served
+    cost: StepCost
+    policy: Policy
+    tables: Callable[[Order], OrderTable]  # asked every step
+
+    @property
+    def config_hash(self) -> str:
+        """sha256 of what determines the results: settings and the content of what they name."""
+        names = ("rtable", "published", "task")
+        parts = {
+            "config": {key: value for key, value in self.config.items() if key not in names},
+            "recording": self.recording.content_hash,
+            "profile": repr(self.cost.profile),
+            "policy": source_hash(self.policy),
+        }
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def load(cfg: Mapping[str, Any]) -> Job:
+    """Read and check what a composed configuration names; writes nothing.
+
+    Raises:
+        InputError: the first bad key, value or file.
+    """
+    settings = read_settings(cfg)
+    cost = load_cost(cfg["latency"])
+    policy = make_policy(cfg["policy"])
+    recording = load_recording(cfg["trace"])
+    sequences = choose_sequences(cfg["trace"], recording)
+    return Job(cfg, settings, recording, sequences, cost, policy, tables_of(recording))
+
+
+def tables_of(recording: Recording) -> Callable[[Order], OrderTable]:
+    """The orders of a recording by their spec, each looked up once."""
+    from simulator.orders import order_table
+
+    return cache(lambda spec: order_table(spec, recording))
+
+
+def run_job(
+    job: Job, folder: Path, on_finish: Callable[[int], None] | None = None
+) -> dict[str, Any] | None:
+    """Run a prepared job and write into `folder`; None where the very same run is there already."""
+    if is_complete(folder, job.config_hash):
+        return None
+    facts = simulate(job, on_finish)
+    summary = summarise(job, facts)
+    write_results(folder, summary, facts, job.recording.domains)
+    return summary
+
+
+def prepare(job: Job) -> Job:
+    """Fit the job's policy, once; returns the job.
+
+    Raises:
+        InputError: what the policy refuses about the recording or the profile.
+    """
+    recording = job.recording
+    context = typical_context(recording)
+    job.policy.prepare(Lab(recording, job.cost, job.settings.capacity, context, job.tables))
+    if job.policy.order is not None:
+        job.tables(job.policy.order)
+    return job
+
+
+def simulate(job: Job, on_finish: Callable[[int], None] | None = None) -> Facts:
+    """Serve every request with the prepared policy.
+
+    Args:
+        on_finish: called with the number of finished requests.
+    """
+    import simpy
+
+    from simulator.server import Server
+
+    env, capacity = simpy.Environment(), job.settings.capacity
+    workload = make_workload(job.settings, job.recording, job.sequences)
+    server = Server(
+        env, job.policy, job.recording, job.cost, workload, capacity, job.tables, on_finish
+    )
+    start(workload, env, server)
+    env.run(env.process(server.serve()))
+    return server.ledger.facts(job.recording)

@@ -1,0 +1,130 @@
+"""The settings of one run, checked once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from simulator.goodput import parse_goodput
+from traces.errors import InputError
+
+TASKS = ("run", "rtable", "published")
+GROUPS = ("policy", "trace", "latency", "server")
+SCALARS = (
+    "max_concurrency",
+    "request_rate",
+    "burstiness",
+    "num_prompts",
+    "seed",
+    "goodput",
+    "task",
+)
+KNOWN = {
+    "trace": ("recording", "split", "domains"),
+    "server": ("max_num_seqs",),
+    "rtable": ("split", "nodes"),
+    "published": ("fit_domain",),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Load, server limit and seed of one run.
+
+    Raises InputError naming the key, its value and what is accepted.
+    """
+
+    max_concurrency: int | None = 16
+    request_rate: float = math.inf
+    burstiness: float = 1.0
+    num_prompts: int | None = None
+    seed: int = 0
+    goodput: Mapping[str, float] | None = None
+    max_num_seqs: int = 256
+
+    def __post_init__(self) -> None:
+        _whole("max_concurrency", self.max_concurrency, 1, "a whole number of at least 1", True)
+        _whole("num_prompts", self.num_prompts, 1, "a whole number of at least 1", True)
+        _whole("server.max_num_seqs", self.max_num_seqs, 1, "a whole number of at least 1")
+        _whole("seed", self.seed, 0, "a whole number of at least 0")
+        object.__setattr__(self, "request_rate", _rate(self.request_rate))
+        _positive("burstiness", self.burstiness)
+        object.__setattr__(self, "goodput", parse_goodput(self.goodput))
+        if self.closed_loop and self.max_concurrency is None:
+            raise InputError(
+                "max_concurrency is null; accepted: a whole number of at least 1 (null needs a "
+                "finite request_rate)"
+            )
+
+    @property
+    def closed_loop(self) -> bool:
+        """Whether a fixed number of clients wait for their requests."""
+        return math.isinf(self.request_rate)
+
+    @property
+    def capacity(self) -> int:
+        """Most requests in one step."""
+        return min(self.max_num_seqs, self.max_concurrency or self.max_num_seqs)
+
+    @property
+    def requests(self) -> int:
+        """Requests of the run.
+
+        By default enough that four of six generations of clients run at full batch, and short.
+        """
+        if self.num_prompts is not None:
+            return self.num_prompts
+        return max(64, 6 * self.max_concurrency) if self.closed_loop else 256
+
+
+def read_settings(cfg: Mapping[str, Any]) -> Settings:
+    """Settings of a composed configuration; its other keys are checked for unknown names too."""
+    check_keys(cfg)
+    load = {key: cfg[key] for key in SCALARS if key in cfg and key != "task"}
+    return Settings(**load, **(cfg.get("server") or {}))
+
+
+def check_keys(cfg: Mapping[str, Any]) -> None:
+    """Raise InputError naming the first key of the configuration that nothing reads."""
+    _known("", cfg, (*GROUPS, *SCALARS, "rtable", "published"))
+    for group in (*GROUPS, "rtable", "published"):
+        node = cfg.get(group)
+        missing = node is None and group in GROUPS
+        if missing or not isinstance(node, Mapping | None):
+            raise InputError(f"{group} is {node!r}; accepted: {group}=OPTION, see --help")
+        if group in KNOWN:
+            _known(f"{group}.", node or {}, KNOWN[group])
+    task = cfg.get("task", "run")
+    if task not in TASKS:
+        raise InputError(f"task is {task!r}; accepted: {', '.join(TASKS)}")
+
+
+def _known(prefix: str, node: Mapping[str, Any], accepted: tuple[str, ...]) -> None:
+    for key in node:
+        if key not in accepted:
+            names = ", ".join(prefix + name for name in accepted)
+            raise InputError(f"unknown key {prefix}{key}; accepted: {names}")
+
+
+def _whole(name: str, value: Any, least: int, accepted: str, optional: bool = False) -> None:
+    if value is None and optional:
+        return
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InputError(f"{name} is {value!r}; accepted: {accepted}")
+
+
+def _positive(name: str, value: Any) -> None:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not (number and 0 < value < math.inf):
+        raise InputError(f"{name} is {value!r}; accepted: a finite number above 0")
+
+
+def _rate(value: Any) -> float:
+    value = math.inf if value == "inf" else value
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        raise InputError(
+            f"request_rate is {value!r}; accepted: requests per second above 0, or inf"
+        )
+    return float(value)

@@ -1,0 +1,119 @@
+"""What a run prints: a table for one, a line for each job of a sweep, progress for slow ones."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+PATIENCE_S = 1.0  # shorter runs show no progress
+
+
+def print_run(summary: Mapping[str, Any], folder: Path, sweep: str | None) -> None:
+    """The main numbers of a run: one line inside a sweep, a table and a line alone."""
+    if sweep is not None:
+        print(f"{sweep}: {headline(summary)}", flush=True)
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for name, value in _numbers(summary):
+        table.add_row(name, value)
+    Console(highlight=False).print(table)
+    print(f"{summary['policy']}: {headline(summary)}")
+    print(f"results in {_short(folder)}", flush=True)
+
+
+def print_skipped(folder: Path) -> None:
+    print(f"skipped: {_short(folder)} holds this run already", flush=True)
+
+
+def headline(summary: Mapping[str, Any]) -> str:
+    """Throughput, latency and acceptance in one line; what-if where no such engine exists."""
+    parts = [
+        f"{_number(summary['output_throughput'], 1)} tokens/s",
+        f"TPOT {_number(summary['mean_tpot_ms'], 2)} ms",
+        f"acceptance length {_number(summary['acceptance_length'], 2)}",
+        f"{_number(summary['draft_nodes_per_request'], 1)} nodes per request",
+    ]
+    if summary["request_goodput"] is not None:
+        parts.append(f"goodput {_number(summary['request_goodput'], 2)} requests/s")
+    modelled = summary["cost_shares"]["time"]["modelled"]
+    if modelled:
+        parts.append(f"{modelled:.0%} modelled")
+    return ", ".join(parts) + (" (what-if)" if summary["what_if"] else "")
+
+
+def _numbers(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    window, rate = summary["window"], summary["request_rate"]
+    load = f"{summary['max_concurrency']} at most"
+    load += ", closed loop" if rate == "inf" else f", {rate:g} requests/s"
+    rows = [
+        ("policy", summary["policy"]),
+        ("recording", f"{summary['trace']['pair']}, T = {summary['trace']['temperature']:g}"),
+        ("latency", f"{summary['latency']['profile']} ({summary['latency']['model']})"),
+        ("load", f"{load}, {summary['completed']} requests, seed {summary['seed']}"),
+        ("window", f"{window['kind']}, {window['end_s'] - window['start_s']:.3f} s"),
+        ("request throughput", f"{_number(summary['request_throughput'], 2)} requests/s"),
+        ("output throughput", f"{_number(summary['output_throughput'], 1)} tokens/s"),
+    ]
+    for name in ("ttft", "tpot", "itl", "e2el"):
+        numbers = [_number(summary[f"{key}_{name}_ms"], 2) for key in ("mean", "median", "p99")]
+        rows.append((f"{name.upper()} mean, median, p99", " / ".join(numbers) + " ms"))
+    step = summary["step_ms"]
+    parts = " + ".join(f"{_number(step[key], 2)} {key}" for key in ("draft", "verify", "host"))
+    rows += [
+        ("step", f"{_number(step['total'], 2)} ms = {parts}"),
+        ("acceptance length", _number(summary["acceptance_length"], 3)),
+        ("nodes per request", _number(summary["draft_nodes_per_request"], 1)),
+        ("cost from", _shares(summary["cost_shares"]["time"])),
+    ]
+    if summary["what_if"]:
+        rows.append(("what-if", summary["what_if_reason"]))
+    return rows
+
+
+def _shares(time_shares: Mapping[str, float]) -> str:
+    return ", ".join(f"{share:.0%} {name}" for name, share in time_shares.items() if share)
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def _short(folder: Path) -> str:
+    folder, here = folder.resolve(), Path.cwd()
+    return str(folder.relative_to(here)) if folder.is_relative_to(here) else str(folder)
+
+
+class Progress:
+    """A bar on a terminal, for runs that take longer than a second."""
+
+    def __init__(self, total: int) -> None:
+        self._total, self._bar, self._task = total, None, None
+        self._begun = time.monotonic()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def update(self, finished: int) -> None:
+        """Tell how many requests are finished."""
+        if self._bar is not None:
+            self._bar.update(self._task, completed=finished)
+        elif sys.stderr.isatty() and time.monotonic() - self._begun > PATIENCE_S:
+            self._show(finished)
+
+    def _show(self, finished: int) -> None:
+        from rich.console import Console
+        from rich.progress import Progress as Bar
+
+        self._bar = Bar(console=Console(stderr=True), transient=True)
+        self._task = self._bar.add_task("requests", total=self._total, completed=finished)
+        self._bar.start()
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()

@@ -1,0 +1,104 @@
+"""How many nodes to verify, from a survival curve and a cost: three published rules.
+
+CAST (arXiv 2610.00321) draws a line through a latency probe and stops where the next node's mean
+mass falls under its share of the round; the ratio rules look at the costs themselves.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+import traces.errors
+from traces.errors import InputError
+
+DEPLOYED_WIDTHS = (15, 31, 47, 63, 95, 127)  # the widths CAST compiles a graph for
+MASS_CURVES = Path(traces.errors.__file__).parent / "published" / "cast_mass_curves.csv"
+_LINE = (16, 128)  # packed tokens between which CAST fits its line
+
+
+def fit_line(packed: np.ndarray, ms: np.ndarray) -> tuple[float, float]:
+    """Least-squares line through the probe points of 16 to 128 packed tokens.
+
+    Args:
+        packed: (n,) packed tokens, root included. ms: (n,) milliseconds.
+
+    Returns:
+        c0 in milliseconds and c1 in milliseconds per packed token.
+
+    Raises:
+        InputError: fewer than two points in the range.
+    """
+    packed, ms = np.asarray(packed, float), np.asarray(ms, float)
+    inside = (packed >= _LINE[0]) & (packed <= _LINE[1])
+    if np.count_nonzero(inside) < 2:
+        raise InputError(
+            f"width probe at {packed.tolist()} packed tokens; accepted: at least two sizes from "
+            f"{_LINE[0]} to {_LINE[1]}"
+        )
+    x, y = packed[inside], ms[inside]
+    c1 = float(((x - x.mean()) * (y - y.mean())).sum() / ((x - x.mean()) ** 2).sum())
+    return float(y.mean() - c1 * x.mean()), c1
+
+
+def stop_width(rho: np.ndarray, c0_ms: float, c1_ms: float, draft_ms: float = 0.0) -> int:
+    """CAST's width: add node N+1 while rho_(N+1) >= c1 * (g(N) + 1) / l(N), from N = 1.
+
+    g(N) is the sum of the first N masses, l(N) = draft + c0 + c1 * (N + 1). A slope of 0 or less
+    never stops.
+
+    Args:
+        rho: (M,) mean N-th largest path mass, N = 1..M. c1_ms: milliseconds per packed token.
+    """
+    if c1_ms <= 0:
+        return len(rho)
+    gain = float(rho[0])
+    for width in range(1, len(rho)):
+        round_ms = draft_ms + c0_ms + c1_ms * (width + 1)
+        if rho[width] < c1_ms * (gain + 1) / round_ms:
+            return width
+        gain += float(rho[width])
+    return len(rho)
+
+
+def deploy_width(stop: int, widths: Sequence[int] = DEPLOYED_WIDTHS) -> int:
+    """The first of the ascending `widths` that reaches `stop`, else the largest."""
+    return next((width for width in widths if width >= stop), widths[-1])
+
+
+def published_mass_curve(domain: str = "gsm8k") -> np.ndarray:
+    """CAST's own mean masses of Qwen3-8B: (128,), only to reproduce the paper's widths."""
+    with MASS_CURVES.open(newline="", encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["domain"] == domain]
+    if not rows:
+        raise InputError(f"{MASS_CURVES.name}: no domain {domain!r}")
+    return np.array([float(row["mean_prefix_mass"]) for row in rows])
+
+
+def first_stop_width(survival: np.ndarray, step_s: np.ndarray, base: float = 1.0) -> int:
+    """Width where tokens per second first fails to rise (CaDDTree, DSpark's Algorithm 1).
+
+    Args:
+        survival: (M,) non-increasing survival of the nodes. step_s: (M+1,) seconds of a step with
+            0..M of them. base: tokens of a step without nodes, one for each request.
+    """
+    rate = _rates(survival, step_s, base)
+    worse = np.flatnonzero(rate[1:] <= rate[:-1])
+    return int(worse[0]) if len(worse) else len(rate) - 1
+
+
+def best_plateau_width(survival: np.ndarray, step_s: np.ndarray, base: float = 1.0) -> int:
+    """Width of the most tokens per second anywhere on a staircase; the smallest of equals.
+
+    Arguments as in `first_stop_width`. On a plateau the rate rises, so this is a plateau's end or
+    the last node: looking only one node ahead (`first_stop_width`) stops at the first jump.
+    """
+    return int(np.argmax(_rates(survival, step_s, base)))
+
+
+def _rates(survival: np.ndarray, step_s: np.ndarray, base: float) -> np.ndarray:
+    """Tokens per second with 0..M nodes: (M+1,)."""
+    return (base + np.concatenate([[0.0], np.cumsum(survival)])) / step_s

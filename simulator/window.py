@@ -1,0 +1,59 @@
+"""The part of a run that its throughput is measured in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulator.ledger import Facts
+
+FULL_BATCH = "full batch"
+WHOLE_RUN = "whole run"
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """From `start_s` to `end_s`; both are the ends of steps, or the run's own ends."""
+
+    kind: str
+    start_s: float
+    end_s: float
+
+    @property
+    def seconds(self) -> float:
+        return self.end_s - self.start_s
+
+    def requests(self, facts: Facts) -> np.ndarray:
+        """Requests that end inside: (N,) bool. The one that opens a full-batch window does not."""
+        finish_s = facts.requests["finish_s"]
+        opened = finish_s >= self.start_s if self.kind == WHOLE_RUN else finish_s > self.start_s
+        return opened & (finish_s <= self.end_s)
+
+    def admitted(self, facts: Facts) -> np.ndarray:
+        """Requests whose prompt was read, and output 0 emitted, inside: (N,) bool.
+
+        A slot freed at the window's last instant is refilled outside it.
+        """
+        admitted_s = facts.requests["admitted_s"]
+        closed = admitted_s <= self.end_s if self.kind == WHOLE_RUN else admitted_s < self.end_s
+        return (admitted_s >= self.start_s) & closed & ~facts.requests["warmup"]
+
+    def steps(self, facts: Facts) -> np.ndarray:
+        """Steps that lie inside: (S,) bool."""
+        begin_s = facts.steps["time_s"]
+        return (begin_s >= self.start_s) & (begin_s + facts.steps["step_s"] <= self.end_s)
+
+
+def find_window(facts: Facts) -> Window:
+    """The time the batch is full: from the K-th to the K-th-from-last completion of K clients.
+
+    Before, clients' first requests are still in it; after, no request replaces one that ends. The
+    whole run where that leaves nothing (2 K requests or fewer), and in an open loop.
+    """
+    clients, finish_s = facts.concurrency, np.sort(facts.requests["finish_s"])
+    if clients is not None and len(finish_s) > 2 * clients:
+        start_s, end_s = float(finish_s[clients - 1]), float(finish_s[-clients])
+        if end_s > start_s:
+            return Window(FULL_BATCH, start_s, end_s)
+    return Window(WHOLE_RUN, 0.0, facts.duration_s)
