@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("interrupted; finished files are kept", file=sys.stderr)
         return INTERRUPTED
     except Exception as error:
-        line = one_line(error)
+        line = one_line(error, _keys())
         if line is None:
             raise
         print(f"error: {line}", file=sys.stderr)
@@ -41,6 +41,22 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _text() -> str:
     return (CONF / "real_runner.yaml").read_text()
+
+
+def _keys() -> list[str]:
+    """Every key of the configuration, dotted."""
+    from omegaconf import DictConfig, OmegaConf
+
+    def below(node: DictConfig, prefix: str) -> list[str]:
+        return [
+            name
+            for key, value in node.items()
+            for name in (
+                below(value, f"{prefix}{key}.") if isinstance(value, DictConfig) else [prefix + key]
+            )
+        ]
+
+    return below(OmegaConf.create(_text()), "")
 
 
 def _composed(words: list[str]) -> dict[str, Any]:
@@ -95,9 +111,11 @@ def _record(config: dict[str, Any]) -> None:
         raise InputError(f"record.temperatures holds {bad[0]!r}; accepted: numbers of at least 0")
     plan = RecordPlan(
         domains=tuple(chosen["domains"]),
-        sequences_per_domain=_positive("sequences_per_domain", chosen["sequences_per_domain"]),
-        max_new_tokens=_positive("max_new_tokens", chosen["max_new_tokens"]),
-        shard_mb=_positive("shard_mb", chosen["shard_mb"]),
+        **{
+            key: _positive(f"record.{size}.{key}", value)
+            for key, value in chosen.items()
+            if key != "domains"
+        },
         temperatures=tuple(float(t) for t in settings["temperatures"]),
         pool=_positive("record.pool", settings["pool"]),
         seed=_positive("record.seed", settings["seed"]),

@@ -37,7 +37,8 @@ class RecordPlan:
     """How much to record; small is what ships."""
 
     domains: tuple[str, ...]
-    sequences_per_domain: int
+    sequences_per_domain: int  # at temperature 0
+    sampled_sequences_per_domain: int  # above it
     max_new_tokens: int
     temperatures: tuple[float, ...]
     shard_mb: int
@@ -48,8 +49,7 @@ class RecordPlan:
 
 def make_texts(pair: Pair, plan: RecordPlan, temperature: float) -> list[list[Text]]:
     """The recorded requests of every domain; the same prompts at every temperature."""
-    share = 1 if temperature == 0 else 2  # half as many above temperature 0
-    count = plan.sequences_per_domain // share
+    count = plan.sampled_sequences_per_domain if temperature else plan.sequences_per_domain
     return [
         _domain_texts(pair, plan, temperature, domain, count) for domain in range(len(plan.domains))
     ]

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from traces.errors import InputError
 
 
-def one_line(error: BaseException) -> str | None:
-    """What to print after ``error:``; None for an error that is ours, not the user's."""
+def one_line(error: BaseException, keys: Sequence[str] | None = None) -> str | None:
+    """What to print after ``error:``; None for an error that is ours, not the user's.
+
+    `keys` are the accepted keys of a command line other than the simulator's.
+    """
     from hydra.errors import HydraException, MissingConfigException, OverrideParseException
     from omegaconf.errors import OmegaConfBaseException
 
@@ -19,7 +23,7 @@ def one_line(error: BaseException) -> str | None:
     if isinstance(error, OverrideParseException):
         return f"{error.override}: not KEY=VALUE that Hydra can read ({_flat(error.message)})"
     if isinstance(error, HydraException | OmegaConfBaseException):
-        return _unknown_key(error) or _flat(f"{error} {_cause(error)}")
+        return _unknown_key(error, keys) or _flat(f"{error} {_cause(error)}")
     return None
 
 
@@ -31,7 +35,7 @@ def _missing_option(error) -> str:
     return f"{group} is {option!r}; accepted: {', '.join(sorted(error.options))}"
 
 
-def _unknown_key(error: Exception) -> str | None:
+def _unknown_key(error: Exception, keys: Sequence[str] | None) -> str | None:
     """A key or a group that no configuration has."""
     text = str(error)
     group = re.search(r"Could not override '([^']+)'\.\s*No match in the defaults list", text)
@@ -40,7 +44,8 @@ def _unknown_key(error: Exception) -> str | None:
     found = re.search(r"Could not override '([^']+)'", text)
     if not found:
         return None
-    return f"unknown key {found[1]}; accepted: {_accepted(found[1])}"
+    accepted = ", ".join(keys) if keys else _accepted(found[1])
+    return f"unknown key {found[1]}; accepted: {accepted}"
 
 
 def _accepted(key: str) -> str:

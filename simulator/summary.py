@@ -66,9 +66,11 @@ def _what(job: Job) -> dict[str, Any]:
     reason = what_if_reason(job)
     return {
         "policy": policy_name(job.config["policy"]),
+        "policy_config": {k: v for k, v in job.config["policy"].items() if k != "name" and k[0] != "_"},
         "policy_fit": _plain(job.policy.describe()),
         "trace": _trace(job),
         "latency": _latency(job),
+        "server": {"max_num_seqs": settings.max_num_seqs},
         "what_if": reason is not None,
         "what_if_reason": reason,
         "max_concurrency": settings.max_concurrency or settings.max_num_seqs,
@@ -94,8 +96,10 @@ def _trace(job: Job) -> dict[str, Any]:
 
 
 def _latency(job: Job) -> dict[str, Any]:
-    header = job.cost.profile.header
+    header, node = job.cost.profile.header, job.config["latency"]
+    priced = {key: node.get(key) for key in ("host", "packing", "draft_steps", "strict")}
     return {
+        **priced,
         "profile": job.cost.profile.name,
         "hardware": header.hardware,
         "model": header.model,

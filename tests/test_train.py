@@ -46,6 +46,7 @@ def test_train_then_record_from_the_command_line(tmp_path):
     assert set(pair.drafters) == {"block", "semi_autoregressive"}
     words = ["task=record", "pair=pair", "output=out", "record.small.domains=[extract,report]"]
     words += ["record.small.sequences_per_domain=4", "record.small.max_new_tokens=12"]
+    words += ["record.small.sampled_sequences_per_domain=2"]
     done = run(*words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     for name, depths, encoding in (("semi", 7, "hidden"), ("block", 15, "pool")):

@@ -87,6 +87,7 @@ def train_drafter(
     *,
     seed: int,
     steps: int,
+    schedule_steps: int | None = None,
     rows: int = 8,
     anchors: int = 16,
     checkpoint: Path,
@@ -94,6 +95,8 @@ def train_drafter(
     checkpoint_every: int = 200,
 ) -> Drafter:
     """Train for a fixed number of steps; returns the model.
+
+    The learning rate follows a schedule of `schedule_steps` (default: all steps are trained).
 
     Weights are also written to `checkpoint` every `checkpoint_every` steps, to look at on the way.
     """
@@ -105,7 +108,7 @@ def train_drafter(
     step_loss = torch.compile(lambda *parts: drafter_loss(model, target, *parts))
     started, running = time.monotonic(), None
     for step in range(steps):
-        set_rate(chosen, step, steps)
+        set_rate(chosen, step, schedule_steps or steps)
         loss = step_loss(*draw_batch(data, rng, rows, anchors))
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

@@ -37,7 +37,8 @@ class TrainPlan:
     draft_rows: int = 4500
     draft_max_new_tokens: int = 128
     block_steps: int = 1800
-    semi_autoregressive_steps: int = 3000
+    semi_autoregressive_steps: int = 1400
+    schedule_steps: int = 3000  # of the semi-autoregressive drafter's learning rate
     drafter_rows: int = 8
     drafter_anchors: int = 16
     threads: int = 2
@@ -130,6 +131,7 @@ def _drafter(plan: TrainPlan, folder: Path, kind: str) -> None:
         data,
         seed=plan.seed,
         steps=getattr(plan, f"{kind}_steps"),
+        schedule_steps=plan.block_steps if kind == "block" else plan.schedule_steps,
         rows=plan.drafter_rows,
         anchors=plan.drafter_anchors,
         checkpoint=folder / f"checkpoint_{kind}.safetensors",
