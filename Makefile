@@ -26,7 +26,7 @@ figures: $(VENV)/base ## redraw the figures of the last demo (RUN=folder for ano
 	$(BIN)/python -m analysis $(RUN) --out $(RUN)/figures
 
 test: $(VENV)/test ## set up and run every test
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2
 
 lint: $(VENV)/test ## ruff, as in continuous integration
 	$(BIN)/ruff check .

@@ -612,3 +612,12 @@ def test_import_is_light():
     root = Path(__file__).parents[1]
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_manifest_stands_for_its_shards(tmp_path):
+    shards = ["one-00.safetensors", "one-01.safetensors"]
+    for name in [*shards, "two.safetensors"]:
+        (tmp_path / name).touch()
+    manifest = {"format": "specdec-recording-manifest", "version": 1, "shards": shards}
+    (tmp_path / "one.json").write_text(json.dumps(manifest))
+    assert list(known_recordings(tmp_path)) == ["one", "two"]

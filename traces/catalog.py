@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -16,15 +17,25 @@ DATA = Path(__file__).parent / "data"
 def known_recordings(folder: Path = DATA) -> dict[str, Path]:
     """Name to path of every shipped recording, by name.
 
-    A manifest goes before a file of the same name; shards in folders below are not listed.
+    A manifest goes before a file of the same name, and stands for its shards.
     """
-    found = {path.stem: path for path in folder.glob("*.safetensors")}
-    found |= {path.stem: path for path in folder.glob("*.json") if _is_manifest(path)}
+    manifests = {path: _shards(path) for path in folder.glob("*.json")}
+    parts = {folder / name for names in manifests.values() for name in names or ()}
+    found = {path.stem: path for path in folder.glob("*.safetensors") if path not in parts}
+    found |= {path.stem: path for path, names in manifests.items() if names is not None}
     return dict(sorted(found.items()))
 
 
-def _is_manifest(path: Path) -> bool:
-    return MANIFEST_FORMAT in path.read_text(encoding="utf-8", errors="replace")
+def _shards(path: Path) -> list[str] | None:
+    """Shard names of a manifest, None for any other file; `read_recording` checks the rest."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    if MANIFEST_FORMAT not in text:
+        return None
+    try:
+        shards = json.loads(text)["shards"]
+        return [name for name in shards if isinstance(name, str)]
+    except (ValueError, KeyError, TypeError):
+        return []
 
 
 def recording_path(name_or_path: str | os.PathLike, folder: Path = DATA) -> Path:
