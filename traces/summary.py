@@ -101,7 +101,7 @@ def _pool_coverage(recording: Recording) -> list[list[str]]:
     rows = [["depth", "realised is top-1", "realised in pool"]]
     for depth in range(recording.depths):
         rows.append([str(depth + 1), f"{first[depth]:.3f}", f"{pooled[depth]:.3f}"])
-    return rows + [["all", f"{first.mean():.3f}", f"{pooled.mean():.3f}"]]
+    return [*rows, ["all", f"{first.mean():.3f}", f"{pooled.mean():.3f}"]]
 
 
 def _aligned(rows: list[list[str]]) -> str:
