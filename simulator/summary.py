@@ -66,7 +66,9 @@ def _what(job: Job) -> dict[str, Any]:
     reason = what_if_reason(job)
     return {
         "policy": policy_name(job.config["policy"]),
-        "policy_config": {k: v for k, v in job.config["policy"].items() if k != "name" and k[0] != "_"},
+        "policy_config": {
+            k: v for k, v in job.config["policy"].items() if k != "name" and k[0] != "_"
+        },
         "policy_fit": _plain(job.policy.describe()),
         "trace": _trace(job),
         "latency": _latency(job),

@@ -1,0 +1,30 @@
+"""Fixtures shared by the tests of the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.synthetic import make_pool
+from traces import write_recording
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory) -> str:
+    """A small pool recording on disk."""
+    recording = make_pool(
+        np.random.default_rng(0), sequences=9, depths=7, lengths=[20] * 9, noise=0.3
+    )
+    path = tmp_path_factory.mktemp("recording") / "tiny.safetensors"
+    write_recording(path, recording.meta, recording.arrays)
+    return str(path)
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch, tmp_path_factory) -> Path:
+    """An empty working folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SPECSIM_CACHE", str(tmp_path_factory.getbasetemp() / "orders"))
+    return tmp_path
