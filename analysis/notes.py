@@ -86,4 +86,8 @@ def _seeds(comparison: Comparison) -> str:
         text += " (not every policy at every load has all of them)"
     if max(map(len, seeds)) < 2:
         return text + "; one run of each, so no intervals"
-    return text + "; ± and bands are 95 % Student-t intervals over seeds, absent with one seed"
+    # A seed reorders the same texts: the spread between texts is not in these intervals.
+    return (
+        text + "; ± and bands are 95 % Student-t intervals over seeds (arrivals and order of the "
+        "same texts, not a sample of texts), absent with one seed"
+    )

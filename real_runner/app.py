@@ -76,7 +76,7 @@ def _perform(config: dict[str, Any]) -> None:
     except ImportError as error:
         raise InputError(
             f"{error.name} is not installed; accepted: an environment with the live extra "
-            "(pip install 'specsim[live]')"
+            "(in the clone: pip install -c constraints.txt -e '.[live]')"
         ) from None
     {"train": _train, "record": _record, "evaluate": _evaluate}[config["task"]](config)
 

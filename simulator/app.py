@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import hydra
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
@@ -46,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         command = parse(words)
         if command.runs:
             _check(composed_jobs(command))
-        with _arguments(words):
+        with _arguments(words), _composed_once(command.runs):
             _job()
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -82,6 +83,21 @@ def _arguments(words: list[str]):
         os.environ.pop("HYDRA_FULL_ERROR")
         if full is not None:
             os.environ["HYDRA_FULL_ERROR"] = full
+
+
+@contextmanager
+def _composed_once(checked: bool):
+    """Keep Hydra from composing every job of a sweep only to see that it can: `_check` has.
+
+    Composing is most of the time of a sweep of short runs, and Hydra does it again for each run.
+    """
+    if checked:
+        BasicSweeper.validate_batch_is_legal = lambda self, batch: None
+    try:
+        yield
+    finally:
+        if checked:
+            del BasicSweeper.validate_batch_is_legal  # the inherited one is back
 
 
 @hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import simulator
+from simulator.settings import SCALARS
 from traces.errors import InputError
 
 # The checkout's conf/, and in a wheel the package's neighbour: the same place from here.
@@ -102,17 +103,24 @@ def composed_jobs(command: Command) -> list[dict[str, Any]]:
     Raises:
         InputError, and Hydra's and OmegaConf's own errors: see `simulator.one_line`.
     """
-    from omegaconf import OmegaConf
-
-    def plain(config: Any) -> dict[str, Any]:
-        own = OmegaConf.masked_copy(config, [key for key in config if key != "hydra"])
-        return OmegaConf.to_container(own, resolve=True)
-
     with _composer() as composed:
         try:
-            return [plain(composed(job)) for job in _bounded(_expanded(command, composed))]
+            return [_composed_job(job, composed) for job in _bounded(_expanded(command, composed))]
         except ValueError as error:  # a group set to a number or to null
             raise InputError(str(error)) from error
+
+
+def _composed_job(job: list[str], composed: Composer) -> dict[str, Any]:
+    """One job's configuration; jobs that differ in plain settings share a slow composition."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from omegaconf import OmegaConf
+
+    late = [word for word in job if word.partition("=")[0] in SCALARS]
+    whole = composed([word for word in job if word not in late])
+    own = OmegaConf.masked_copy(whole, [key for key in whole if key != "hydra"])
+    for override in OverridesParser.create().parse_overrides(late):
+        own[override.key_or_group] = override.value()
+    return OmegaConf.to_container(own, resolve=True)
 
 
 def job_overrides(command: Command) -> list[list[str]]:

@@ -33,6 +33,8 @@ def throughput(facts: Facts, window: Window) -> dict[str, Any]:
             "tokens": decoded + first,
             "first_tokens": first,  # emitted by prefill, which costs no time here
         },
+        "total_input_tokens": prompts,
+        "total_output_tokens": decoded + first,
         "request_throughput": _rate(ended, window.seconds),
         "output_throughput": _rate(decoded + first, window.seconds),
         "total_token_throughput": _rate(decoded + first + prompts, window.seconds),

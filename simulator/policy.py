@@ -1,6 +1,7 @@
 """What a policy is: at most three verbs, and what each of them sees.
 
-A policy never sees `hit_rank`: whether a node will be accepted is known only to the engine.
+No verb is shown `hit_rank`: whether a node will be accepted is known only to the engine. `prepare`
+is given it for the calibration and tuning splits alone.
 """
 
 from __future__ import annotations
@@ -67,9 +68,16 @@ class Outcome:
     committed: np.ndarray  # (batch,) tokens emitted
 
 
+FITTING = ("calibration", "tuning")  # splits; results are reported on the third
+
+
 @dataclass(frozen=True, slots=True)
 class Lab:
-    """What a policy may fit on before a run: calibration and tuning splits, never the report."""
+    """What a policy may fit on before a run: calibration and tuning splits, never the report.
+
+    The rows of `table` are empty outside those splits. `recording` is whole, for its shape and its
+    metadata; a policy that reads the report split's text there is not worth simulating.
+    """
 
     recording: Recording
     cost: StepCost
@@ -87,8 +95,8 @@ class Lab:
 
 
 def _fitting(split: str) -> str:
-    if split not in ("calibration", "tuning"):
-        raise ValueError(f"split: {split!r} may not be fitted on; accepted: calibration, tuning")
+    if split not in FITTING:
+        raise ValueError(f"split: {split!r} may not be fitted on; accepted: {', '.join(FITTING)}")
     return split
 
 

@@ -18,7 +18,7 @@ from simulator.ledger import Facts
 from simulator.load_policy import make_policy, source_hash
 from simulator.orders.specs import Order
 from simulator.orders.table import OrderTable
-from simulator.policy import Lab, Policy
+from simulator.policy import FITTING, Lab, Policy
 from simulator.results import is_complete, write_results
 from simulator.settings import Settings, read_settings
 from simulator.summary import summarise
@@ -92,7 +92,16 @@ def prepare(job: Job) -> Job:
     """
     recording = job.recording
     context = typical_context(recording)
-    job.policy.prepare(Lab(recording, job.cost, job.settings.capacity, context, job.tables))
+    fitting = np.concatenate([recording.anchors_of(split) for split in FITTING])
+    job.policy.prepare(
+        Lab(
+            recording=recording,
+            cost=job.cost,
+            max_batch=job.settings.capacity,
+            context=context,
+            table=lambda spec: job.tables(spec).only(fitting),
+        )
+    )
     if job.policy.order is not None:
         job.tables(job.policy.order)
     return job

@@ -36,6 +36,7 @@ def summarise(job: Job, facts: Facts) -> dict[str, Any]:
         **_what(job),
         "completed": int(np.count_nonzero(~np.isnan(facts.requests["finish_s"]))),
         "duration": facts.duration_s,
+        "realised_request_rate": _realised_rate(job, facts),
         **_measured(job, facts, window),
         "near_ties": near_ties(facts, job.recording.arrays.get("target_margin"), MARGIN_BELOW)
         | {
@@ -110,6 +111,12 @@ def _latency(job: Job) -> dict[str, Any]:
         "engine_mode": header.engine,
         "source": header.source,
     }
+
+
+def _realised_rate(job: Job, facts: Facts) -> float | None:
+    """Requests per second that arrived; random gaps of few requests miss the rate asked for."""
+    last_s = float(np.max(facts.requests["arrival_s"]))
+    return None if job.settings.closed_loop or last_s <= 0 else job.settings.requests / last_s
 
 
 def what_if_reason(job: Job) -> str | None:

@@ -50,7 +50,10 @@ def headline(summary: Mapping[str, Any]) -> str:
 def _numbers(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     window, rate = summary["window"], summary["request_rate"]
     load = f"{summary['max_concurrency']} at most"
-    load += ", closed loop" if rate == "inf" else f", {rate:g} requests/s"
+    if rate == "inf":
+        load += ", closed loop"
+    else:
+        load += f", {rate:g} requests/s asked, {summary['realised_request_rate']:.3g} came"
     rows = [
         ("policy", summary["policy"]),
         ("recording", f"{summary['trace']['pair']}, T = {summary['trace']['temperature']:g}"),

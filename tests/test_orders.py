@@ -18,7 +18,7 @@ from simulator.orders import (
 from simulator.orders.shape import static_shape
 from tests import naive_orders as naive
 from tests.order_recordings import order_recordings
-from tests.synthetic import make_tree
+from tests.synthetic import make_pool, make_tree
 from traces import InputError
 
 PUBLISHED = (0.6684, -0.4587)  # TreeSpark's Platt constants, Qwen3-4B
@@ -300,3 +300,18 @@ def test_specs_are_plain_hashable_data():
 def test_tree_recordings_are_refused_by_name():
     with pytest.raises(InputError, match="'tree', orders accept pool and hidden"):
         build_order(ChainOrder(), make_tree(_rng(), sequences=2))
+
+
+def test_only_empties_the_rows_of_other_anchors():
+    recording = make_pool(np.random.default_rng(3))
+    table = build_order(BestFirstOrder(nodes=6, branch=3), recording)
+    kept = recording.anchors_of(split="tuning")
+    other = np.setdiff1d(np.arange(recording.num_anchors), kept)
+    masked = table.only(kept)
+    assert np.array_equal(masked.score[kept], table.score[kept])
+    assert np.array_equal(masked.hit_rank[kept], table.hit_rank[kept])
+    assert (table.accepted(other, 6) > 0).any()  # there was something to hide
+    assert (masked.accepted(other, 6) == 0).all()
+    assert (masked.size[other] == 0).all()
+    assert np.isneginf(masked.score[other]).all()
+    assert (masked.token[other] == -1).all()

@@ -49,6 +49,7 @@ def write_recording(
     header = {HEADER_KEY: json.dumps(dict(recording.meta), sort_keys=True)}
     try:
         save_file(dict(recording.arrays), temporary, metadata=header)
+        temporary.chmod(0o644)  # the library writes files that only their owner may read
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -57,6 +57,16 @@ class OrderTable:
         """
         limit = np.broadcast_to(np.asarray(width), np.shape(anchors))
         return (self.hit_rank[anchors] <= limit[..., None]).sum(-1)
+
+    def only(self, anchors: np.ndarray) -> OrderTable:
+        """The same table with the rows of all other anchors emptied: no node, nothing to hit."""
+        other = np.ones(len(self.anchors), bool)
+        other[anchors] = False
+        arrays = {name: getattr(self, name).copy() for name in ARRAYS}
+        empty = {"score": -np.inf, "parent": -1, "token": -1, "hit_rank": ABSENT}
+        for name, array in arrays.items():
+            array[other] = empty.get(name, 0)
+        return replace(self, **arrays)
 
     def widths_allowed(self) -> tuple[int, ...] | None:
         """None if every width is; else the declared prefixes of a static order, beside its size."""
