@@ -8,6 +8,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from analysis.compare import compare
 from analysis.metrics import choose_metrics
@@ -48,8 +49,15 @@ def _run(args: argparse.Namespace, command: str) -> None:
         print(f"wrote {path}", file=sys.stderr)
 
 
+class _Parser(argparse.ArgumentParser):
+    """Errors in one line, as everywhere."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"error: {' '.join(message.split())}; see {self.prog} --help\n")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="python -m analysis",
         description="Compare finished runs: a table on stdout, figures as PNG and PDF with "
         "captions. Runs of different recordings, latency profiles or server settings get blocks "

@@ -76,7 +76,7 @@ def read_summary(path: Path) -> Summary:
         data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"{path}: unreadable ({error.strerror})") from error
-    except ValueError as error:  # JSON and UTF-8 errors alike
+    except (ValueError, RecursionError) as error:  # JSON, UTF-8 and endless nesting alike
         reason = str(error).splitlines()[0]
         raise InputError(f"{path}: not JSON ({reason}), expected a finished summary") from error
     try:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import traces
+from real_runner.settings import SIZES, choice, folder, mapping, whole
 from simulator.command_line import CONF
 from simulator.one_line import one_line
 from traces.errors import InputError
@@ -15,7 +16,6 @@ from traces.errors import InputError
 INTERRUPTED = 130
 REFUSED = 2
 TASKS = ("train", "record", "evaluate")
-SIZES = ("small", "large")
 DATA = Path(traces.__file__).parent / "data"
 
 
@@ -68,8 +68,7 @@ def _composed(words: list[str]) -> dict[str, Any]:
 
 
 def _perform(config: dict[str, Any]) -> None:
-    if config["task"] not in TASKS:
-        raise InputError(f"task is {config['task']!r}; accepted: {', '.join(TASKS)}")
+    choice("task", config["task"], TASKS)
     try:
         import tokenizers  # noqa: F401
         import torch  # noqa: F401
@@ -88,43 +87,27 @@ def _log(line: str) -> None:
 def _train(config: dict[str, Any]) -> None:
     from real_runner.train.task import TrainPlan, train
 
-    sizes = {key: _positive(f"train.{key}", value) for key, value in config["train"].items()}
-    train(TrainPlan(**sizes), Path(config["output"] or "trained_pair"), _log)
+    sizes = {key: whole(f"train.{key}", v) for key, v in mapping("train", config["train"]).items()}
+    train(TrainPlan(**sizes), Path(folder("output", config["output"]) or "trained_pair"), _log)
 
 
 def _record(config: dict[str, Any]) -> None:
-    from real_runner.corpus import DOMAINS
+    from real_runner.generate import BANNED
     from real_runner.pair.load import SHIPPED, load_pair
-    from real_runner.record import RecordPlan, record
+    from real_runner.record import record
+    from real_runner.settings import read_plan
 
-    size, settings = config["size"], config["record"]
-    if size not in SIZES:
-        raise InputError(f"size is {size!r}; accepted: {', '.join(SIZES)}")
-    chosen = settings[size]
-    unknown = [name for name in chosen["domains"] if name not in DOMAINS]
-    if unknown:
+    pair_folder = folder("pair", config["pair"]) or SHIPPED
+    output = Path(folder("output", config["output"]) or f"record/{config['size']}")
+    plan = read_plan(config)
+    pair = load_pair(Path(pair_folder))
+    drafted = pair.target.config.vocab_size - len(BANNED)
+    if plan.pool > drafted:
         raise InputError(
-            f"record.{size}.domains holds {unknown[0]!r}; accepted: {', '.join(DOMAINS)}"
+            f"record.pool is {plan.pool}; accepted: up to the {drafted} tokens that are drafted"
         )
-    bad = [t for t in settings["temperatures"] if not isinstance(t, int | float) or t < 0]
-    if bad:
-        raise InputError(f"record.temperatures holds {bad[0]!r}; accepted: numbers of at least 0")
-    plan = RecordPlan(
-        domains=tuple(chosen["domains"]),
-        **{
-            key: _positive(f"record.{size}.{key}", value)
-            for key, value in chosen.items()
-            if key != "domains"
-        },
-        temperatures=tuple(float(t) for t in settings["temperatures"]),
-        pool=_positive("record.pool", settings["pool"]),
-        seed=_positive("record.seed", settings["seed"]),
-        name=size,
-    )
-    pair = load_pair(Path(config["pair"]) if config["pair"] else SHIPPED)
-    folder = Path(config["output"] or f"record/{size}")
-    folder.mkdir(parents=True, exist_ok=True)
-    for path in record(pair, plan, folder, _log):
+    output.mkdir(parents=True, exist_ok=True)
+    for path in record(pair, plan, output, _log):
         _log(f"wrote {path}")
 
 
@@ -132,11 +115,6 @@ def _evaluate(config: dict[str, Any]) -> None:
     from real_runner.evaluate import evaluate
     from real_runner.pair.load import SHIPPED, load_pair
 
-    pair = load_pair(Path(config["pair"]) if config["pair"] else SHIPPED)
-    evaluate(pair, Path(config["output"] or DATA), config["size"], _log)
-
-
-def _positive(key: str, value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise InputError(f"{key} is {value!r}; accepted: a whole number of at least 1")
-    return value
+    pair = load_pair(Path(folder("pair", config["pair"]) or SHIPPED))
+    size = choice("size", config["size"], SIZES)
+    evaluate(pair, Path(folder("output", config["output"]) or DATA), size, _log)

@@ -32,8 +32,9 @@ LONGEST = 200  # characters of a job's folder name
 def folder_name(overrides: str) -> str:
     """A job's folder from its overrides: no separators or quotes, and a length any disk takes."""
     name = re.sub(r"[^A-Za-z0-9=,._+-]+", "_", overrides) or "default"
-    if len(name) <= LONGEST:
+    if name in (overrides, "default") and len(name) <= LONGEST:
         return name
+    # A changed or cut name could be another job's as well: the hash keeps them apart.
     return f"{name[:LONGEST]}-{hashlib.sha256(overrides.encode()).hexdigest()[:12]}"
 
 

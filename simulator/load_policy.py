@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -64,3 +65,14 @@ def source_hash(policy: Policy) -> str:
     """sha256 of the file that defines the policy: an edited policy is another run."""
     path = inspect.getsourcefile(type(policy))
     return hashlib.sha256(Path(path).read_bytes()).hexdigest() if path else ""
+
+
+@cache
+def engine_hash() -> str:
+    """sha256 of the simulator's own source: results of another version are not this one's."""
+    folder = Path(__file__).parent
+    sources = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.py"))
+    digest = hashlib.sha256()
+    for name in sources:
+        digest.update(name.encode() + b"\0" + (folder / name).read_bytes())
+    return digest.hexdigest()

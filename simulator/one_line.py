@@ -18,6 +18,8 @@ def one_line(error: BaseException, keys: Sequence[str] | None = None) -> str | N
 
     if isinstance(error, InputError):
         return _flat(str(error))
+    if isinstance(error, OSError) and error.filename is not None:
+        return _flat(f"{error.filename}: {error.strerror or error}; accepted: a usable path")
     if isinstance(error, MissingConfigException):
         return _missing_option(error)
     if isinstance(error, OverrideParseException):

@@ -21,7 +21,7 @@ def whole(name: str, value: Any, low: int = 1, high: int | None = None) -> int:
 
 def choice(name: str, value: Any, accepted: tuple) -> Any:
     """`value` if it is one of `accepted`; InputError naming the setting otherwise."""
-    if value not in accepted:
+    if not any(type(value) is type(one) and value == one for one in accepted):
         raise InputError(f"policy.{name} is {value!r}; accepted: {', '.join(map(str, accepted))}")
     return value
 

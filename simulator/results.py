@@ -19,10 +19,15 @@ SUMMARY, REQUESTS, STEPS = "summary.json", "requests.parquet", "steps.parquet"
 
 
 def is_complete(folder: Path, config_hash: str) -> bool:
-    """Whether `folder` holds the summary of the very same run."""
+    """Whether `folder` holds the summary and the tables of the very same run."""
+    import pyarrow
+    from pyarrow import parquet
+
     try:
+        for name in (REQUESTS, STEPS):
+            parquet.read_metadata(folder / name)
         summary = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, pyarrow.ArrowException):
         return False
     return isinstance(summary, dict) and summary.get("config_hash") == config_hash
 

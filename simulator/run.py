@@ -15,7 +15,7 @@ import numpy as np
 from simulator.cost import StepCost
 from simulator.inputs import choose_sequences, load_cost, load_recording, typical_context
 from simulator.ledger import Facts
-from simulator.load_policy import make_policy, source_hash
+from simulator.load_policy import engine_hash, make_policy, source_hash
 from simulator.orders.specs import Order
 from simulator.orders.table import OrderTable
 from simulator.policy import FITTING, Lab, Policy
@@ -47,6 +47,7 @@ class Job:
             "recording": self.recording.content_hash,
             "profile": repr(self.cost.profile),
             "policy": source_hash(self.policy),
+            "engine": engine_hash(),
         }
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
@@ -62,6 +63,9 @@ def load(cfg: Mapping[str, Any]) -> Job:
     policy = make_policy(cfg["policy"])
     recording = load_recording(cfg["trace"])
     sequences = choose_sequences(cfg["trace"], recording)
+    if cost.strict:  # a context outside the table is refused before a sweep begins
+        one = np.ones(1, np.int64)
+        cost.step(one, one * typical_context(recording), drafted=False, tree=False)
     return Job(cfg, settings, recording, sequences, cost, policy, tables_of(recording))
 
 

@@ -123,8 +123,8 @@ def _positive(name: str, value: Any) -> None:
 
 def _rate(value: Any) -> float:
     value = math.inf if value == "inf" else value
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 1e-6:
         raise InputError(
-            f"request_rate is {value!r}; accepted: requests per second above 0, or inf"
+            f"request_rate is {value!r}; accepted: requests per second from 1e-6, or inf"
         )
     return float(value)

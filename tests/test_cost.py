@@ -292,7 +292,7 @@ def test_every_profile_has_a_configuration():
         ({"strict": "yes"}, "latency.strict is 'yes'"),
         ({"hosts": {}}, "latency.hosts is not a setting; accepted: .*host"),
         ({"host": {"round_ms": 1}}, "latency.host.round_ms is not a setting"),
-        ({"host": {"round_s": -1}}, "latency.host.round_s is -1; accepted: seconds, at least 0"),
+        ({"host": {"round_s": -1}}, "latency.host.round_s is -1; accepted: seconds, 0 to 1e.06"),
         ({"host": {"node_s": float("nan")}}, "latency.host.node_s is nan"),
         ({"host": {"overlap": 1}}, "latency.host.overlap is 1"),
         ({"host": 3}, "latency.host is 3; accepted: a mapping"),

@@ -9,6 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from real_runner.app import main  # noqa: E402
 from real_runner.pair.config import DrafterConfig, TargetConfig  # noqa: E402
 from real_runner.pair.load import load_pair  # noqa: E402
 from real_runner.pair.target import Target  # noqa: E402
@@ -61,12 +62,38 @@ def test_train_then_record_from_the_command_line(tmp_path):
     assert np.allclose(np.exp(law).sum(-1), 1)
 
 
-@pytest.mark.parametrize("words", [["train.target_steps=0"], ["task=fly"], ["train.stepz=3"]])
-def test_bad_words_are_refused_in_one_line(tmp_path, words):
-    done = run("task=train", "output=pair", *words, cwd=tmp_path)
-    assert done.returncode == 2
-    assert done.stderr.startswith("error: ")
-    assert done.stderr.count("\n") == 1
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["task=train", "train.target_steps=0"],
+        ["task=train", "train.stepz=3"],
+        ["task=train", "train=null"],
+        ["task=train", "output=/proc/none"],
+        ["task=fly"],
+        ["task=3"],
+        ["size=middle"],
+        ["pair=3"],
+        ["record=null"],
+        ["record.small=3"],
+        ["record.small.domains=3"],
+        ["record.small.domains=[]"],
+        ["record.small.domains=[[a]]"],
+        ["record.small.domains=[docs,docs]"],
+        ["record.temperatures=3"],
+        ["record.temperatures=[inf]"],
+        ["record.temperatures=[nan]"],
+        ["record.temperatures=[true]"],
+        ["record.temperatures=[-1]"],
+        ["record.pool=0"],
+    ],
+    ids="-".join,
+)
+def test_bad_words_are_refused_in_one_line(tmp_path, monkeypatch, capsys, words):
+    monkeypatch.chdir(tmp_path)
+    assert main(words) == 2
+    message = capsys.readouterr().err
+    assert message.startswith("error: ")
+    assert message.count("\n") == 1
     assert not list(tmp_path.iterdir())
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from traces.catalog import find_recording, known_recordings
 from traces.errors import InputError
@@ -19,9 +20,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     return _validate(args.files)
 
 
+class _Parser(argparse.ArgumentParser):
+    """Errors in one line, as everywhere."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"error: {' '.join(message.split())}; see {self.prog} --help\n")
+
+
 def _parser() -> argparse.ArgumentParser:
     shipped = ", ".join(known_recordings()) or "none"
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="python -m traces",
         description="Look at and check recordings.",
         epilog=f"FILE is a .safetensors file, a .json manifest, or a shipped name: {shipped}",

@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from traces.errors import InputError
-from traces.schema import BLOCK_SEMANTICS, DRAFTER_KINDS, ENCODINGS, FORMAT, VERSION
+from traces.schema import BLOCK_SEMANTICS, DRAFTER_KINDS, ENCODINGS, FORMAT, SPLITS, VERSION
 
 
 def parse_meta(text: str, source: str) -> dict[str, Any]:
@@ -34,6 +34,8 @@ def check_meta(meta: dict[str, Any], source: str) -> None:
     _require(meta, "temperature", source, _is_temperature, "a finite number >= 0")
     _require(meta, "domains", source, _is_names, "a list of 1 to 256 distinct names")
     _require(meta, "generation", source, lambda v: isinstance(v, dict), "an object")
+    if "splits" in meta:  # the order in which `split` indexes them is the format's
+        _require(meta, "splits", source, lambda v: v == list(SPLITS), f"{list(SPLITS)}")
     _check_models(meta, source)
     _check_tokens(meta, source)
     _check_generation(meta["generation"], source)

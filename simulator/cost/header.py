@@ -86,7 +86,7 @@ def read_header(path: Path) -> ProfileHeader:
     for key in _REQUIRED:
         if key not in raw:
             raise InputError(f"{path}: header field {key!r} is missing; accepted: {_fields()}")
-    unknown = sorted(set(raw) - {*_REQUIRED, *_OPTIONAL})
+    unknown = sorted(set(raw) - {*_REQUIRED, *_OPTIONAL}, key=str)
     if unknown:
         raise InputError(f"{path}: unknown header field {unknown[0]!r}; accepted: {_fields()}")
     _choice(path, "kind", raw["kind"], KINDS)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, fields
 
 from traces.errors import InputError
+
+LONGEST_S = 1e6  # more than any host work; sums stay finite
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +35,10 @@ class HostOverhead:
             elif (
                 isinstance(value, bool)
                 or not isinstance(value, int | float)
-                or not (0 <= value < math.inf)
+                or not 0 <= value <= LONGEST_S
             ):
                 raise InputError(
-                    f"latency.host.{item.name} is {value!r}; accepted: seconds, at least 0"
+                    f"latency.host.{item.name} is {value!r}; accepted: seconds, 0 to {LONGEST_S:g}"
                 )
 
     def seen_s(self, nodes: int, device_s: float, *, drafted: bool, tree: bool) -> float:

@@ -45,7 +45,7 @@ class _Cell:
 
     def size(self, column: str) -> int:
         text = self.values[column]
-        if not (text.isascii() and text.isdigit() and int(text) > 0):
+        if not (text.isascii() and text.isdigit() and len(text) <= 12 and int(text) > 0):
             self.refuse(column, "a whole number of at least 1")
         return int(text)
 
@@ -119,7 +119,7 @@ def _cells(path: Path) -> tuple[list[str], list[_Cell]]:
     try:
         with path.open(newline="", encoding="utf-8") as file:
             lines = list(csv.reader(file))
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{path}: cannot read the profile's table ({error})") from error
     if len(lines) < 2:
         raise InputError(

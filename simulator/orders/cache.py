@@ -70,7 +70,9 @@ def _read(path: Path, key: str, resolved: Order, rows: int) -> OrderTable | None
             if file["key"].item() != key:
                 return None
             arrays = {name: file[name] for name in ARRAYS}
-    except (OSError, ValueError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile):
+    except (OSError, ValueError, KeyError, EOFError, RuntimeError, TypeError, zipfile.BadZipFile):
+        return None  # TypeError: a bare array has no keys
+    if any(array.ndim == 0 or len(array) != rows for array in arrays.values()):
         return None
     return OrderTable(resolved, np.arange(rows), **arrays)
 

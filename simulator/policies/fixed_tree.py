@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from simulator.orders.specs import BestFirstOrder, StaticOrder
+from simulator.params import choice
 from simulator.policy import Policy, Step
 
 
@@ -28,6 +29,7 @@ class FixedTree(Policy):
         branching: Sequence[int] | None = None,
         tail_chain: bool = True,
     ) -> None:
+        choice("tail_chain", tail_chain, (False, True))
         if widths is None and branching is None:
             self.order = BestFirstOrder(scores=scores, nodes=nodes, branch=branch)
         else:
