@@ -24,6 +24,24 @@ def acceptance(facts: Facts, window: Window) -> dict[str, Any]:
         "draft_nodes_per_request": _mean(rounds["width"]),
         "share_verified_accepted": int(accepted.sum()) / verified if verified else None,
         "acceptance_rate_by_depth": rate_by_depth(accepted),
+        **_counted_as_vllm(accepted, verified),
+    }
+
+
+def _counted_as_vllm(accepted: np.ndarray, verified: int) -> dict[str, Any]:
+    """Counts of the drafted rounds under vLLM's benchmark keys; its acceptance rate is in percent.
+
+    Its rates per position are not conditional: drafts that accepted depth d over all drafts.
+    """
+    drafts, total = len(accepted), int(accepted.sum())
+    reached = np.bincount(accepted, minlength=1)[::-1].cumsum()[::-1][1:]  # accepting >= d
+    return {
+        "spec_decode_num_drafts": drafts,
+        "spec_decode_draft_tokens": verified,
+        "spec_decode_accepted_tokens": total,
+        "spec_decode_acceptance_rate": 100 * total / verified if verified else None,
+        "spec_decode_acceptance_length": 1 + total / drafts if drafts else None,
+        "spec_decode_per_position_acceptance_rates": [int(n) / drafts for n in reached],
     }
 
 

@@ -223,3 +223,18 @@ def test_window_counts_what_happens_between_its_completions():
     assert (numbers["requests"], numbers["tokens"], numbers["first_tokens"]) == (3, 9, 3)
     assert window.seconds == 6 * facts.steps["step_s"][0]
     assert math.isclose(latency(facts, window)["mean_tpot_ms"], 7.8125)
+
+
+def test_acceptance_in_the_counts_of_vllm():
+    # five drafts of 4 nodes accept 0, 1, 1, 3, 0: depth 1 three times, depths 2 and 3 once
+    from simulator.acceptance import _counted_as_vllm
+
+    counts = _counted_as_vllm(np.array([0, 1, 1, 3, 0]), 20)
+    assert counts["spec_decode_num_drafts"] == 5
+    assert counts["spec_decode_accepted_tokens"] == 5
+    assert counts["spec_decode_acceptance_rate"] == 25.0
+    assert counts["spec_decode_acceptance_length"] == 2.0
+    assert counts["spec_decode_per_position_acceptance_rates"] == [0.6, 0.2, 0.2]
+    none = _counted_as_vllm(np.zeros(0, np.int64), 0)
+    assert none["spec_decode_acceptance_rate"] is None
+    assert none["spec_decode_per_position_acceptance_rates"] == []
