@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
+from simulator.window import WHOLE_RUN
+
 PATIENCE_S = 1.0  # shorter runs show no progress
 
 
@@ -59,13 +61,15 @@ def _numbers(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("recording", f"{summary['trace']['pair']}, T = {summary['trace']['temperature']:g}"),
         ("latency", f"{summary['latency']['profile']} ({summary['latency']['model']})"),
         ("load", f"{load}, {summary['completed']} requests, seed {summary['seed']}"),
-        ("window", f"{window['kind']}, {window['end_s'] - window['start_s']:.3f} s"),
+        ("window", _window(window, rate)),
         ("request throughput", f"{_number(summary['request_throughput'], 2)} requests/s"),
         ("output throughput", f"{_number(summary['output_throughput'], 1)} tokens/s"),
     ]
     for name in ("ttft", "tpot", "itl", "e2el"):
         numbers = [_number(summary[f"{key}_{name}_ms"], 2) for key in ("mean", "median", "p99")]
         rows.append((f"{name.upper()} mean, median, p99", " / ".join(numbers) + " ms"))
+    if summary["mean_e2el_ms"] is None:
+        rows.append(("latencies", "none: every request is a client's first; raise num_prompts"))
     step = summary["step_ms"]
     parts = " + ".join(f"{_number(step[key], 2)} {key}" for key in ("draft", "verify", "host"))
     rows += [
@@ -77,6 +81,12 @@ def _numbers(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     if summary["what_if"]:
         rows.append(("what-if", summary["what_if_reason"]))
     return rows
+
+
+def _window(window: Mapping[str, Any], rate: float | str) -> str:
+    text = f"{window['kind']}, {window['end_s'] - window['start_s']:.3f} s"
+    short = window["kind"] == WHOLE_RUN and rate == "inf"
+    return text + (" (too few requests for a full batch)" if short else "")
 
 
 def _shares(time_shares: Mapping[str, float]) -> str:

@@ -205,3 +205,11 @@ def test_folder_names():
 def test_flags_are_known():
     assert parse_command(["--cfg", "job"]).runs is False
     assert parse_command(["-m", "seed=1,2"]).multirun is True
+
+
+def test_a_run_too_short_to_measure_says_so(recorded, tmp_path, capsys):
+    words = ["policy=autoregressive", f"trace.recording={recorded}", "max_concurrency=4"]
+    assert main([*words, "num_prompts=4", f"hydra.run.dir={tmp_path}"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "too few requests for a full batch" in printed
+    assert "every request is a client's first" in printed
