@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from analysis.metrics import choose_metrics
 from analysis.summaries import FILE_NAME, read_summaries
 from analysis.tables import print_csv, print_markdown, print_tables
 from traces.errors import InputError
+from traces.pipes import until_closed
 
 FORMATS = {"table": print_tables, "markdown": print_markdown, "csv": print_csv}
 
@@ -25,12 +25,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(given)
     try:
         _run(args, shlex.join(["python", "-m", "analysis", *given]))
-        sys.stdout.flush()
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    except BrokenPipeError:  # `| head` has read enough; nothing may be flushed at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 
@@ -83,4 +80,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(until_closed(main))

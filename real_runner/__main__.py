@@ -3,5 +3,6 @@
 import sys
 
 from real_runner.app import main
+from traces.pipes import until_closed
 
-sys.exit(main())
+sys.exit(until_closed(main))

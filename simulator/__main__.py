@@ -3,6 +3,7 @@
 import sys
 
 from simulator.app import main
+from traces.pipes import until_closed
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(until_closed(main))

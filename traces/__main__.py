@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from traces.catalog import find_recording, known_recordings
 from traces.errors import InputError
+from traces.pipes import until_closed
 from traces.summary import describe, one_line
 
 
@@ -64,4 +65,4 @@ def _validate(names: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(until_closed(main))

@@ -1,0 +1,19 @@
+"""Command lines whose reader may stop reading, as in ``| head``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+
+
+def until_closed(main: Callable[[], int]) -> int:
+    """`main()`'s exit status; 0 where the reader of our output has read enough and left."""
+    try:
+        status = main()
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:
+        # Nothing may be flushed into the closed pipe at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
