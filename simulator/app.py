@@ -23,6 +23,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from simulator.command_line import CONF, composed_jobs, normalised, parse
 from simulator.one_line import one_line
+from traces.pipes import silence_output
 
 INTERRUPTED = 130  # 128 + SIGINT
 REFUSED = 2
@@ -112,6 +113,9 @@ def _job(cfg: DictConfig) -> None:
     sweep = " ".join(running.overrides.task) if running.mode == RunMode.MULTIRUN else None
     try:
         perform(OmegaConf.to_container(cfg, resolve=True), folder, sweep)
+    except BrokenPipeError:  # the reader of our output has left; Hydra would call that an error
+        silence_output()
+        raise SystemExit(0) from None
     except BaseException as error:
         discard(folder)
         line = one_line(error)

@@ -14,6 +14,10 @@ def until_closed(main: Callable[[], int]) -> int:
         sys.stdout.flush()
         return status
     except BrokenPipeError:
-        # Nothing may be flushed into the closed pipe at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        silence_output()
         return 0
+
+
+def silence_output() -> None:
+    """Point stdout at nothing, so that no flush at exit meets the closed pipe."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
