@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from simulator import rtable, run
+from simulator.progress import Progress
 from simulator.results import discard
 from simulator.settings import check_keys
-from simulator.terminal import Progress, print_run, print_skipped
+from simulator.terminal import print_run, print_skipped
 
 _prepared: dict[str, run.Job] = {}  # by configuration; a policy serves one run
 
@@ -49,7 +50,7 @@ def perform(config: Mapping[str, Any], folder: Path, sweep: str | None) -> None:
 
 def _run(config: Mapping[str, Any], folder: Path, sweep: str | None) -> None:
     job = _prepared.pop(_key(config), None) or run.prepare(run.load(config))
-    with Progress(job.settings.requests) as progress:
+    with Progress(job.settings.requests, "requests") as progress:
         summary = run.run_job(job, folder, progress.update)
     if summary is None:
         print_skipped(folder)

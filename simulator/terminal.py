@@ -1,16 +1,12 @@
-"""What a run prints: a table for one, a line for each job of a sweep, progress for slow ones."""
+"""What a run prints: a table for one, a line for each job of a sweep."""
 
 from __future__ import annotations
 
-import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from simulator.window import WHOLE_RUN
-
-PATIENCE_S = 1.0  # shorter runs show no progress
 
 
 def print_run(summary: Mapping[str, Any], folder: Path, sweep: str | None) -> None:
@@ -100,33 +96,3 @@ def _number(value: float | None, digits: int) -> str:
 def _short(folder: Path) -> str:
     folder, here = folder.resolve(), Path.cwd()
     return str(folder.relative_to(here)) if folder.is_relative_to(here) else str(folder)
-
-
-class Progress:
-    """A bar on a terminal, for runs that take longer than a second."""
-
-    def __init__(self, total: int) -> None:
-        self._total, self._bar, self._task = total, None, None
-        self._begun = time.monotonic()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def update(self, finished: int) -> None:
-        """Tell how many requests are finished."""
-        if self._bar is not None:
-            self._bar.update(self._task, completed=finished)
-        elif sys.stderr.isatty() and time.monotonic() - self._begun > PATIENCE_S:
-            self._show(finished)
-
-    def _show(self, finished: int) -> None:
-        from rich.console import Console
-        from rich.progress import Progress as Bar
-
-        self._bar = Bar(console=Console(stderr=True), transient=True)
-        self._task = self._bar.add_task("requests", total=self._total, completed=finished)
-        self._bar.start()
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()

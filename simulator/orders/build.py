@@ -8,6 +8,7 @@ from simulator.orders.block import BlockScores, DraftHead
 from simulator.orders.shape import child_places, resolve, static_shape
 from simulator.orders.specs import Order, StaticOrder
 from simulator.orders.table import ABSENT, OrderTable
+from simulator.progress import Progress
 from traces.errors import InputError
 from traces.recording import Recording
 
@@ -29,10 +30,12 @@ def build_order(spec: Order, recording: Recording) -> OrderTable:
     rows = _empty_rows(recording.num_anchors, recording.depths, _room(resolved, recording.depths))
     head = DraftHead.of(recording) if recording.encoding == "hidden" else None
     step = CHUNK if head else 4096
-    for first in range(0, recording.num_anchors, step):
-        anchors = np.arange(first, min(first + step, recording.num_anchors))
-        part = {name: array[anchors[0] : anchors[-1] + 1] for name, array in rows.items()}
-        _run(resolved, _block(recording, anchors, head), part, recording.realised(anchors))
+    with Progress(recording.num_anchors, "orders of anchors") as progress:
+        for first in range(0, recording.num_anchors, step):
+            anchors = np.arange(first, min(first + step, recording.num_anchors))
+            part = {name: array[anchors[0] : anchors[-1] + 1] for name, array in rows.items()}
+            _run(resolved, _block(recording, anchors, head), part, recording.realised(anchors))
+            progress.update(first + len(anchors))
     return _table(spec, rows)
 
 
