@@ -131,7 +131,10 @@ def write_shard(
     """Trace `texts` with one drafter and write one file."""
     drafter, depths = pair.drafters[kind], pair.drafters[kind].config.depths
     parts: dict[str, list[np.ndarray]] = {}
-    keep = lambda name, array: parts.setdefault(name, []).append(array)  # noqa: E731
+
+    def keep(name: str, array: np.ndarray) -> None:
+        parts.setdefault(name, []).append(array)
+
     for text in texts:
         hidden, taps, margin, wrong = trace_target(
             pair.target, text, temperature, drafter.config.taps

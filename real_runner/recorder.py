@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from real_runner.generate import BANNED, ban
+from real_runner.generate import ban
 from real_runner.pair.drafter import Drafter
 from real_runner.pair.load import Pair
 from real_runner.pair.target import Target
@@ -100,6 +100,3 @@ def markov_factors(pair: Pair, kind: str) -> dict:
         "markov_w1": drafter.markov_in.weight.numpy().astype(np.float16),
         "markov_w2": drafter.markov_out.weight.numpy().astype(np.float16),
     }
-
-
-__all__ = ["BANNED", "Text", "chain_confidence", "draft_hidden", "markov_factors", "pool_scores"]

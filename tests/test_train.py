@@ -1,17 +1,19 @@
 """Training and recording, end to end at toy size: reproducible, resumable, readable."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 torch = pytest.importorskip("torch")
 
 from real_runner.app import main  # noqa: E402
 from real_runner.pair.config import DrafterConfig, TargetConfig  # noqa: E402
-from real_runner.pair.load import load_pair  # noqa: E402
+from real_runner.pair.load import SHIPPED, load_pair  # noqa: E402
 from real_runner.pair.target import Target  # noqa: E402
 from real_runner.train.drafter import train_drafter  # noqa: E402
 from real_runner.train.drafts import DraftData  # noqa: E402
@@ -140,3 +142,9 @@ def test_muon_orthogonalises():
         values = torch.linalg.svdvals(orthogonalise(torch.randn(shape, generator=generator)))
         assert values.min() > 0.6
         assert values.max() < 1.25
+
+
+def test_the_shipped_pair_says_what_the_configuration_would_train():
+    config = yaml.safe_load((ROOT / "conf" / "real_runner.yaml").read_text())
+    facts = json.loads((SHIPPED / "provenance.json").read_text())
+    assert facts["plan"] == config["train"]

@@ -1,7 +1,7 @@
 """Muon in float32.
 
-torch.optim.Muon orthogonalises in bfloat16, which processors without bfloat16 units emulate some
-fifty times slower; at these sizes float32 is cheap. Rule: K. Jordan, "Muon: an optimizer for hidden
+torch.optim.Muon orthogonalises in bfloat16, which processors without bfloat16 units emulate very
+slowly; at these sizes float32 is cheap. Rule: K. Jordan, "Muon: an optimizer for hidden
 layers in neural networks" (2024): Nesterov momentum, five Newton-Schulz steps, update scaled by
 0.2 sqrt(larger side) so that AdamW learning rates carry over (Liu et al., arXiv 2502.16982).
 """
