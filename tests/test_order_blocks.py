@@ -16,7 +16,9 @@ from simulator.orders import (
     cache,
 )
 from simulator.orders import block as block_module
+from tests import naive_orders as naive
 from tests.order_recordings import order_recordings
+from tests.synthetic import make_hidden
 from traces import InputError
 
 
@@ -93,3 +95,101 @@ def test_normaliser_survives_underflow():
     np.testing.assert_allclose(np.exp(table.score[0]), [0.5, 0.5], atol=1e-12)
     assert table.token[0].tolist() == [0, 1]
     assert table.ties[0] == 1
+
+
+def test_logits_may_be_float32_and_are_left_alone(recordings):
+    recording, anchors = recordings["hidden"], np.arange(9)
+    head = DraftHead(
+        50, None, recording["markov_w1"], recording["markov_w2"], banned=recording["tokens"][:1]
+    )
+    logits = DraftHead.of(recording).logits(recording["hidden"][anchors]).astype(np.float32)
+    kept, anchor_token = logits.copy(), recording.anchor_tokens(anchors)
+    single, double = (
+        build_block(BestFirstOrder(), BlockScores(logits=x, head=head, anchor_token=anchor_token))
+        for x in (logits, logits.astype(np.float64))
+    )
+    assert (logits == kept).all()
+    for name in cache.ARRAYS:
+        assert (getattr(single, name) == getattr(double, name)).all()
+
+
+def test_work_space_does_not_leak_between_blocks(recordings):
+    """Blocks of other sizes and depths in between; earlier tables stay as they were."""
+    recording = recordings["hidden"]
+    head = DraftHead.of(recording)
+    logits = head.logits(recording["hidden"])
+
+    def block(anchors, depths):
+        tokens = recording.anchor_tokens(anchors)
+        return BlockScores(logits=logits[anchors, :depths], head=head, anchor_token=tokens)
+
+    spec, some = BestFirstOrder(nodes=25), np.array([7, 30, 2])
+    first = build_block(spec, block(some, 3))
+    before = first.score.copy(), first.token.copy()
+    for anchors, depths in ((np.arange(40), 2), (np.array([5]), 3), (some[::-1], 1)):
+        build_block(spec, block(anchors, depths))
+    assert (first.score == before[0]).all()
+    assert (first.token == before[1]).all()
+    again = build_block(spec, block(some, 3))
+    for name in cache.ARRAYS:
+        assert (getattr(again, name) == getattr(first, name)).all()
+
+
+@pytest.mark.parametrize("rows", [3, 400])
+def test_bias_rows_filled_ahead_give_the_same_order(wide, monkeypatch, rows):
+    """With room for all rows, and with rows that must give way to others."""
+    anchors = np.arange(0, wide.num_anchors, 4)
+    logits = DraftHead.of(wide).logits(wide["hidden"][anchors])
+    tables = []
+    for ahead in (False, True):
+        monkeypatch.setattr(block_module, "ROW_BYTES", rows * 16 * wide.vocab_size)
+        head = DraftHead.of(wide)
+        if ahead:
+            head.fill()
+        scores = BlockScores(logits=logits, head=head, anchor_token=wide.anchor_tokens(anchors))
+        tables.append(build_block(BestFirstOrder(), scores))
+    assert (tables[0].token == tables[1].token).all()
+    assert (tables[0].score == tables[1].score).all()
+
+
+@pytest.fixture(scope="module")
+def wide():
+    """A vocabulary of one whole segment and a part of one."""
+    return make_hidden(np.random.default_rng(6), depths=3, vocab=400, lengths=[12] * 6)
+
+
+@pytest.mark.parametrize("branch", [1, 8, 9, 60])
+def test_wide_vocabularies_get_the_explicit_heap(wide, branch):
+    """Every way to bound the best products: by lane, by block, and not at all."""
+    anchors = np.arange(0, wide.num_anchors, 7)
+    spec = BestFirstOrder(nodes=40, branch=branch, depth_cap=2)
+    head = DraftHead.of(wide)
+    hidden, anchor_token = wide["hidden"][anchors], wide.anchor_tokens(anchors)
+    table = build_block(spec, BlockScores(hidden=hidden, head=head, anchor_token=anchor_token))
+    for row, anchor in enumerate(anchors):
+        nodes = naive.best_first(wide, int(anchor), nodes=40, branch=branch, cap=2)
+        assert table.size[row] == len(nodes)
+        for name in ("token", "parent", "depth"):
+            expected = [getattr(node, name) for node in nodes]
+            assert getattr(table, name)[row, : len(nodes)].tolist() == expected
+        np.testing.assert_allclose(
+            table.score[row, : len(nodes)], [n.score for n in nodes], rtol=0, atol=1e-9
+        )
+
+
+def test_equal_products_go_to_the_smaller_token():
+    """300 equal logits, whose order a scan by lanes would change."""
+    head = DraftHead(300, markov_w1=np.zeros((300, 1)), markov_w2=np.zeros((300, 1)))
+    logits = np.zeros((1, 1, 300))
+    logits[0, 0, [299, 20, 4]] = 1.0
+    table = build_block(
+        BestFirstOrder(branch=8, nodes=8), BlockScores(logits=logits, head=head, anchor_token=[0])
+    )
+    assert table.token[0].tolist() == [4, 20, 299, 0, 1, 2, 3, 5]
+    assert table.ties[0] == 6
+
+
+def test_pools_that_rise_are_refused():
+    scores = BlockScores(np.array([[[0, 1]]]), np.array([[[-2.0, -1.0]]]))
+    with pytest.raises(InputError, match="pool_logprob: rises"):
+        build_block(BestFirstOrder(branch=2), scores)

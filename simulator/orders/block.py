@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,8 +16,8 @@ class DraftHead:
     """The parts of a drafter that are the same in every block, in float64.
 
     head (V, d): output head, needed for hidden states only. markov_w1, markov_w2 (V, r): bias
-    logits W2 W1[parent]. banned: tokens never drafted. Keeps bias rows between blocks: not to be
-    shared between threads.
+    logits W2 W1[parent]. banned: tokens never drafted. Keeps bias rows and work space between
+    blocks: not to be shared between threads.
     """
 
     def __init__(self, vocab_size, head=None, markov_w1=None, markov_w2=None, banned=()) -> None:
@@ -24,11 +25,12 @@ class DraftHead:
             raise InputError("DraftHead: markov_w1 and markov_w2 must be given together")
         self.vocab_size = int(vocab_size)
         self.conditioned = markov_w1 is not None
-        self.banned = np.asarray(banned, dtype=np.int64)
+        self.banned = np.unique(np.asarray(banned, dtype=np.int64))
         self.head = None if head is None else np.asarray(head, dtype=np.float64)
         self.w1 = self._factor("markov_w1", markov_w1)
         self.w2 = np.ascontiguousarray(self._factor("markov_w2", markov_w2).T)
         self._bias = None
+        self._work: dict[str, np.ndarray] = {}
 
     def _factor(self, name: str, factor) -> np.ndarray:
         if factor is None:
@@ -59,6 +61,19 @@ class DraftHead:
             cursor, peak = np.zeros(1, np.int64), np.zeros(count + 1)
             self._bias = kernel.Bias(self.w1, self.w2, slot, owner, cursor, rows, exp_rows, peak)
         return self._bias
+
+    def workspace(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
+        """The float64 array of that name, kept from block to block: fresh pages cost more."""
+        size = math.prod(shape)
+        if name not in self._work or self._work[name].size < size:
+            self._work[name] = np.empty(size)
+        return self._work[name][:size].reshape(shape)
+
+    def fill(self) -> None:
+        """Compute bias rows ahead of the first block, as many as there is room for."""
+        from simulator.orders import kernel
+
+        kernel.fill_rows(self.bias())
 
     def logits(self, hidden: np.ndarray) -> np.ndarray:
         """(n, D, V) float64 logits before the Markov bias of hidden states (n, D, d)."""
@@ -104,17 +119,16 @@ class BlockScores:
         if self.pooled:
             return self.pool_logprob.shape
         scores = self.hidden if self.logits is None else self.logits
-        return (*scores.shape[:2], self.head.vocab_size - len(np.unique(self.head.banned)))
+        return (*scores.shape[:2], self.head.vocab_size - len(self.head.banned))
 
     @property
     def conditioned(self) -> bool:
         return not self.pooled and self.head.conditioned
 
     def full_logits(self) -> np.ndarray:
-        """(n, D, V) float64, banned tokens -inf."""
+        """(n, D, V) float64 to write to, until the head's next block; bans are not applied."""
         if self.logits is None:
-            logits = self.head.logits(self.hidden)
-        else:
-            logits = np.array(self.logits, dtype=np.float64, order="C")
-        logits[..., self.head.banned] = -np.inf
+            return self.head.logits(self.hidden)
+        logits = self.head.workspace("logits", np.shape(self.logits))
+        logits[...] = self.logits
         return logits

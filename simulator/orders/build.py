@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from simulator.orders.block import BlockScores, DraftHead
 from simulator.orders.shape import child_places, resolve, static_shape
 from simulator.orders.specs import Order, StaticOrder
-from simulator.orders.table import ABSENT, OrderTable
+from simulator.orders.table import OrderTable
 from simulator.progress import Progress
 from traces.errors import InputError
 from traces.recording import Recording
 
 CHUNK = 16  # anchors whose full-vocabulary logits are held at once; a multiple of the row tile
+_NO_HEAD = DraftHead(0)  # what the kernel is given beside a pool
 
 
 def resolve_for(spec: Order, recording: Recording) -> Order:
@@ -45,10 +48,15 @@ def build_block(spec: Order, block: BlockScores, realised: np.ndarray | None = N
     realised (n, D): the target's tokens, if known; otherwise every hit_rank is ABSENT.
     """
     n, depths, ranks = block.shape
-    resolved = resolve(spec, depths, ranks, block.conditioned, "the block")
+    resolved = _resolve_live(spec, depths, ranks, block.conditioned)
     rows = _empty_rows(n, depths, _room(resolved, depths))
-    _run(resolved, block, rows, np.full((n, depths), -1) if realised is None else realised)
+    _run(resolved, block, rows, realised)
     return _table(spec, rows)
+
+
+@lru_cache(maxsize=64)
+def _resolve_live(spec: Order, depths: int, ranks: int, conditioned: bool) -> Order:
+    return resolve(spec, depths, ranks, conditioned, "the block")
 
 
 def _held(recording: Recording) -> tuple[int, int, bool]:
@@ -76,31 +84,41 @@ def _room(resolved: Order, depths: int) -> int:
 
 
 def _empty_rows(n: int, depths: int, nodes: int) -> dict[str, np.ndarray]:
+    """Arrays for the kernel to fill, padding included."""
     return {
-        "score": np.full((n, nodes), -np.inf),
-        "depth": np.zeros((n, nodes), np.uint8),
-        "parent": np.full((n, nodes), -1, np.int16),
-        "token": np.full((n, nodes), -1, np.int32),
-        "size": np.zeros(n, np.int32),
-        "hit_rank": np.full((n, depths), ABSENT, np.int16),
-        "ties": np.zeros(n, np.int32),
+        "score": np.empty((n, nodes)),
+        "depth": np.empty((n, nodes), np.uint8),
+        "parent": np.empty((n, nodes), np.int16),
+        "token": np.empty((n, nodes), np.int32),
+        "size": np.empty(n, np.int32),
+        "hit_rank": np.empty((n, depths), np.int16),
+        "ties": np.empty(n, np.int32),
     }
 
 
 def _table(spec: Order, rows: dict[str, np.ndarray]) -> OrderTable:
-    return OrderTable(spec, np.arange(len(rows["size"])), **rows)
+    anchors = np.arange(len(rows["size"]))
+    for array in (anchors, *rows.values()):
+        array.flags.writeable = False
+    return OrderTable(spec, anchors, **rows)
 
 
-def _run(resolved: Order, block: BlockScores, rows: dict, realised: np.ndarray) -> None:
+def _run(resolved: Order, block: BlockScores, rows: dict, realised: np.ndarray | None) -> None:
     """Fill `rows` for one block; scores first as lists where they do not depend on the parent."""
     from simulator.orders import kernel  # numba: only when a table is to be built
 
-    rule = _rule(kernel, resolved, block.shape[1])
+    rule = _rule(resolved, block.shape[1])
     scores = _scores(kernel, resolved.scores, rule.branch, block)
-    kernel.grow(scores, rule, kernel.Rows(**rows, realised=np.array(realised, dtype=np.int64)))
+    known = np.zeros((0, 0), np.int64) if realised is None else np.array(realised, dtype=np.int64)
+    if not kernel.grow(scores, rule, kernel.Rows(**rows, realised=known)):
+        raise InputError("BlockScores pool_logprob: rises along a row, accepted: falling")
 
 
-def _rule(kernel, resolved: Order, depths: int):
+@lru_cache(maxsize=64)
+def _rule(resolved: Order, depths: int):
+    """kernel.Rule of a resolved spec."""
+    from simulator.orders import kernel
+
     if isinstance(resolved, StaticOrder):
         shape = static_shape(resolved, depths)
         places = child_places(shape)
@@ -117,16 +135,15 @@ def _scores(kernel, kind: str, branch: int, block: BlockScores):
     if block.pooled:
         token = np.array(block.pool_token, dtype=np.int64, order="C")
         logq = np.array(block.pool_logprob, dtype=np.float64, order="C")
-        none, head = np.zeros((0, 0, 0)), DraftHead(0)
-        anchor = np.zeros(n, np.int64)
-        return kernel.Scores(token, logq, none, none, np.zeros((0, 0)), head.bias(), anchor, False)
-    logits = block.full_logits()
-    peak = logits.max(axis=2)
-    exps = np.exp(logits - peak[..., None])
-    anchor = np.array(block.anchor_token, dtype=np.int64)
-    token, logq = np.zeros((n, depths, branch), np.int64), np.zeros((n, depths, branch))
-    bias = block.head.bias()
-    scores = kernel.Scores(token, logq, logits, exps, peak, bias, anchor, kind == "parent")
-    if kind != "parent":
+        none = _NO_HEAD.workspace("none", (1, 0, 0))
+        tail = (_NO_HEAD.banned, _NO_HEAD.bias(), np.zeros(n, np.int64))
+        return kernel.Scores(token, logq, none, none[0], *tail, False)
+    head, conditioned = block.head, kind == "parent"
+    listed = (n, depths, 0 if conditioned else branch)
+    token, logq = np.empty(listed, np.int64), np.empty(listed)
+    exps = head.workspace("exps", (depths, head.vocab_size))
+    tail = (head.banned, head.bias(), np.array(block.anchor_token, dtype=np.int64))
+    scores = kernel.Scores(token, logq, block.full_logits(), exps, *tail, conditioned)
+    if not conditioned:
         kernel.list_children(scores, kind == "marginal_biased")
     return scores

@@ -19,7 +19,7 @@ from simulator.orders.table import ARRAYS, OrderTable
 from traces.recording import Recording
 
 KERNEL_VERSION = (
-    1  # raise it when a table of the same spec and recording could come out differently
+    2  # raise it when a table of the same spec and recording could come out differently
 )
 KEPT = 48  # tables in memory; 6,500 anchors of 63 nodes take 6 MB
 _memory: OrderedDict[str, OrderTable] = OrderedDict()
