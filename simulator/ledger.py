@@ -24,6 +24,7 @@ _STEP = {
     "drafted": bool,
     "order_ties": np.int64,  # requests whose order has neighbours of exactly equal score
 }
+_TIMES = ("arrival_s", "admitted_s", "first_token_s", "finish_s")
 _ROUND = ("request", "anchor", "width", "accepted", "committed")
 
 
@@ -44,35 +45,84 @@ class Facts:
         return float(self.requests["finish_s"].max())
 
 
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """What the requests read and wrote: S sequences, N requests."""
+
+    domain: np.ndarray  # (S,) index of the sequence's domain
+    prompt_tokens: np.ndarray  # (S,)
+    output_tokens: np.ndarray  # (N,) without what existed before a warm-up request
+
+
+def texts_of(recording: Recording, workload: Workload) -> Texts:
+    """The texts of a replay: every request writes the recorded outputs of its sequence."""
+    # A warm-up request starts with outputs 0..first_output there; the others with none.
+    before = np.where(workload.warmup, workload.first_output + 1, 0)
+    outputs = recording["output_len"][workload.sequence].astype(np.int64)
+    return Texts(recording["domain"], recording["prompt_len"], outputs - before)
+
+
 @dataclass(slots=True)
 class Ledger:
-    """Filled by the server: times of every request, and a line for every step and its rounds."""
+    """Filled by an engine: times of every request, and a line for every step and its rounds."""
 
     workload: Workload
     arrival_s: np.ndarray = field(init=False)
-    admitted_s: np.ndarray = field(init=False)
+    admitted_s: np.ndarray = field(init=False)  # taken from the queue, prefill begins
+    first_token_s: np.ndarray = field(init=False)  # prefill ends and emits output 0
     finish_s: np.ndarray = field(init=False)
+    _extra: tuple[str, ...] = ()
     _steps: list[tuple] = field(default_factory=list)
     _rounds: list[tuple] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        for name in ("arrival_s", "admitted_s", "finish_s"):
+        for name in _TIMES:
             setattr(self, name, np.full(len(self.workload), np.nan))
 
-    def step(self, load: Load, time: StepTime, anchor: np.ndarray, outcome: Outcome, table) -> None:
-        """Note one step; `anchor` (batch,) is where each request stood before it."""
+    def step(
+        self,
+        load: Load,
+        time: StepTime,
+        anchor: np.ndarray,
+        outcome: Outcome,
+        ties: int,
+        **extra_s: float,
+    ) -> None:
+        """Note one step.
+
+        Args:
+            anchor: (batch,) where each request stood before it.
+            ties: requests whose order has neighbours of exactly equal score.
+            extra_s: further columns of the steps in seconds, the same in every step. They are
+                parts of `time` or stand beside it; `step_s` does not count them.
+
+        Raises:
+            ValueError: a further column that another step lacks, or whose name is not free.
+        """
+        self._check_extra(tuple(sorted(extra_s)))
         parts = (time.draft_s, time.verify_s, time.host_s, int(time.source))
-        ties = 0 if table is None else int(np.count_nonzero(table.ties[anchor]))
-        self._steps.append((load.time_s, *parts, load.batch, load.queued, outcome.drafted, ties))
+        more = (extra_s[name] for name in self._extra)
+        self._steps.append(
+            (load.time_s, *parts, load.batch, load.queued, outcome.drafted, ties, *more)
+        )
         self._rounds.append(
             (outcome.request, anchor, outcome.width, outcome.accepted, outcome.committed)
         )
 
-    def facts(self, recording: Recording) -> Facts:
+    def _check_extra(self, names: tuple[str, ...]) -> None:
+        if not self._steps:
+            self._extra = names
+            odd = [name for name in names if name in _TAKEN or not name.endswith("_s")]
+            if odd:
+                raise ValueError(f"step column {odd[0]!r}; accepted: a new name that ends in _s")
+        elif names != self._extra:
+            raise ValueError(f"step columns {names}; accepted: {self._extra}, as in other steps")
+
+    def facts(self, texts: Texts) -> Facts:
         """The tables, once every request is finished."""
-        steps = _columns(_STEP, self._steps)
+        steps = _columns(_STEP | dict.fromkeys(self._extra, float), self._steps)
         rounds = self._round_columns(steps["batch"])
-        requests = self._request_columns(recording, rounds, steps["drafted"])
+        requests = self._request_columns(texts, rounds, steps["drafted"])
         return Facts(requests, steps | _step_totals(steps, rounds), rounds, self.workload.clients)
 
     def _round_columns(self, batch: np.ndarray) -> Columns:
@@ -83,30 +133,29 @@ class Ledger:
         }
         return {"step": np.repeat(np.arange(len(batch)), batch)} | columns
 
-    def _request_columns(self, recording: Recording, rounds: Columns, drafted) -> Columns:
+    def _request_columns(self, texts: Texts, rounds: Columns, drafted) -> Columns:
         work, count = self.workload, len(self.workload)
 
         def per_request(values: np.ndarray | None = None) -> np.ndarray:
             return np.bincount(rounds["request"], values, count).astype(np.int64)
 
-        # A warm-up request starts with outputs 0..first_output there; the others with none.
-        before = np.where(work.warmup, work.first_output + 1, 0)
         return {
             "request": np.arange(count),
             "sequence": work.sequence,
-            "domain": recording["domain"][work.sequence].astype(np.int64),
-            "arrival_s": self.arrival_s,
-            "admitted_s": self.admitted_s,
-            "first_token_s": self.admitted_s,  # prefill is free and emits output 0
-            "finish_s": self.finish_s,
-            "prompt_tokens": recording["prompt_len"][work.sequence].astype(np.int64),
-            "output_tokens": recording["output_len"][work.sequence].astype(np.int64) - before,
+            "domain": texts.domain[work.sequence].astype(np.int64),
+            **{name: getattr(self, name) for name in _TIMES},
+            "prompt_tokens": texts.prompt_tokens[work.sequence].astype(np.int64),
+            "output_tokens": texts.output_tokens.astype(np.int64),
             "rounds": per_request(),
             "drafted": per_request(drafted[rounds["step"]]),
             "accepted": per_request(rounds["accepted"]),
             "draft_nodes": per_request(rounds["width"]),
             "warmup": work.warmup,
         }
+
+
+_TOTALS = ("step", "step_s", "draft_nodes", "packed_tokens", "accepted", "committed")
+_TAKEN = {*_STEP, *_TOTALS}  # columns of the steps whatever the run
 
 
 def _columns(kinds: dict[str, type], lines: list[tuple]) -> Columns:

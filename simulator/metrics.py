@@ -31,7 +31,7 @@ def throughput(facts: Facts, window: Window) -> dict[str, Any]:
             "end_s": window.end_s,
             "requests": ended,
             "tokens": decoded + first,
-            "first_tokens": first,  # emitted by prefill, which costs no time here
+            "first_tokens": first,  # emitted by prefill, not by steps
         },
         "total_input_tokens": prompts,
         "total_output_tokens": decoded + first,
@@ -75,12 +75,27 @@ def latency(facts: Facts, window: Window) -> dict[str, float | None]:
 def chunk_gaps(facts: Facts, window: Window) -> np.ndarray:
     """Seconds between the chunks a request emits, the first from its first token.
 
-    Every running request is in every step and joins at the start of one, so each gap is the time
-    of its step: that of the window's steps, once per request in it that is no warm-up.
+    Those that end with a step of the window, in the order of its rounds; no warm-up requests. A
+    gap is the step and what kept it waiting: prefill of other requests (nothing where that is
+    free, as every running request is in every step).
     """
-    regular = ~facts.requests["warmup"][facts.rounds["request"]]
-    step = facts.rounds["step"][regular]
-    return facts.steps["step_s"][step[window.steps(facts)[step]]]
+    step, request = facts.rounds["step"], facts.rounds["request"]
+    gap_s = facts.steps["step_s"][step] + _waits(facts)
+    return gap_s[window.steps(facts)[step] & ~facts.requests["warmup"][request]]
+
+
+def _waits(facts: Facts) -> np.ndarray:
+    """Seconds from the end of a request's chunk to the start of its next step: (rounds,)."""
+    order = np.argsort(facts.rounds["request"], kind="stable")  # steps stay in order
+    step, request = facts.rounds["step"][order], facts.rounds["request"][order]
+    begin_s = facts.steps["time_s"][step]
+    end_s = begin_s + facts.steps["step_s"][step]
+    later = np.zeros(len(order), bool)
+    later[1:] = request[1:] == request[:-1]
+    before_s = np.where(later, np.roll(end_s, 1), facts.requests["first_token_s"][request])
+    waits = np.empty(len(order))
+    waits[order] = begin_s - before_s
+    return waits
 
 
 def statistics(name: str, values_ms: np.ndarray) -> dict[str, float | None]:
@@ -118,3 +133,10 @@ def step_parts(facts: Facts, window: Window) -> dict[str, float | None]:
     if not inside.any():
         return dict.fromkeys(names)
     return {key: float(facts.steps[name][inside].mean() * 1e3) for key, name in names.items()}
+
+
+def prefill_ms(facts: Facts, window: Window) -> float:
+    """Milliseconds of the window's prefills, warm-up requests' too."""
+    inside = window.prefilled(facts)
+    requests = facts.requests
+    return float((requests["first_token_s"] - requests["admitted_s"])[inside].sum() * 1e3)

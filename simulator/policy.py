@@ -21,14 +21,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The server at the start of a step."""
+    """The server at the start of a step.
+
+    `remaining` is what `max_new_tokens` leaves; whether a text ends sooner, nobody knows yet.
+    """
 
     time_s: float
     batch: int
     queued: int
     max_concurrency: int
     context: np.ndarray  # (batch,) KV tokens before the root
-    remaining: np.ndarray  # (batch,) tokens each request may still emit
+    remaining: np.ndarray  # (batch,) max_new_tokens - tokens emitted
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +107,7 @@ class Policy:
     """Base of all policies; override `allocate`, and the rest where needed."""
 
     order: Order | None = None
+    drafts: bool = True  # False: never; a live engine then need not feed the drafter
     near_threshold: int = 0  # decisions within 1e-4 of a threshold, reported in the summary
 
     def prepare(self, lab: Lab) -> None:

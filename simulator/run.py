@@ -14,7 +14,7 @@ import numpy as np
 
 from simulator.cost import StepCost
 from simulator.inputs import choose_sequences, load_cost, load_recording, typical_context
-from simulator.ledger import Facts
+from simulator.ledger import Facts, texts_of
 from simulator.load_policy import engine_hash, make_policy, source_hash
 from simulator.orders.specs import Order
 from simulator.orders.table import OrderTable
@@ -63,7 +63,8 @@ def load(cfg: Mapping[str, Any]) -> Job:
     policy = make_policy(cfg["policy"])
     recording = load_recording(cfg["trace"])
     sequences = choose_sequences(cfg["trace"], recording)
-    if cost.strict:  # a context outside the table is refused before a sweep begins
+    if cost.strict:  # what lies outside the tables is refused before a sweep begins
+        cost.prefill_s(int(recording["prompt_len"][sequences].max()))
         one = np.ones(1, np.int64)
         cost.step(one, one * typical_context(recording), drafted=False, tree=False)
     return Job(cfg, settings, recording, sequences, cost, policy, tables_of(recording))
@@ -128,4 +129,4 @@ def simulate(job: Job, on_finish: Callable[[int], None] | None = None) -> Facts:
     )
     start(workload, env, server)
     env.run(env.process(server.serve()))
-    return server.ledger.facts(job.recording)
+    return server.ledger.facts(texts_of(job.recording, workload))

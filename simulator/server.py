@@ -16,11 +16,15 @@ from simulator.widths import checked_widths, verifies_trees
 from simulator.workload import Workload
 from traces.recording import Recording
 
-REQUEST, ANCHOR, CONTEXT, REMAINING = range(4)  # rows of the slots
+# Rows of the slots. LEFT: outputs the text still holds, which no policy is shown. ALLOWED: what
+# max_new_tokens leaves.
+REQUEST, ANCHOR, CONTEXT, LEFT, ALLOWED = range(5)
 
 
 class Server:
     """Runs `policy` over the requests of `workload`, replaying `recording` at the price of `cost`.
+
+    The policy is shown `told`, by default the same.
 
     Running requests hold the first `batch` slots in the order of their admission. What a step
     accepts comes from the orders' hit ranks, which the policy never sees.
@@ -36,14 +40,16 @@ class Server:
         capacity: int,
         tables: Callable[[Order], object],
         on_finish: Callable[[int], None] | None = None,
+        told: StepCost | None = None,
     ) -> None:
         self.env, self.policy, self.cost = env, policy, cost
+        self._told = told or cost
         self.ledger = Ledger(workload)
         self.capacity, self.clients = capacity, workload.clients or capacity
         self.batch = self.finished = 0
         self.queue: deque[int] = deque()
-        self._slots = np.zeros((4, capacity), np.int64)
-        self._starts = _starts(recording, workload)  # (4, N) a slot's column at admission
+        self._slots = np.zeros((5, capacity), np.int64)
+        self._starts = _starts(recording, workload)  # (5, N) a slot's column at admission
         self._done = [env.event() for _ in range(len(workload))]
         self._arrival = env.event()
         self._tables, self._trees = tables, {}
@@ -58,10 +64,10 @@ class Server:
         return self._done[request]
 
     def serve(self) -> Generator:
-        """Admit, plan, draft, allocate, verify, commit, observe, finish; until all is served."""
+        """Admit, prefill, plan, draft, allocate, verify, commit, observe, finish; until the end."""
         while self.finished < len(self._done):
             yield self.env.timeout(0)  # clients answer finished requests before slots are refilled
-            if self._admit():
+            if (yield from self._admit()):
                 continue  # one-token requests are done at once, their clients send again
             if not self.batch:
                 yield self._next_arrival()
@@ -69,23 +75,29 @@ class Server:
             load, anchor = self._load(), self._slots[ANCHOR, : self.batch].copy()
             table = self._plan(load)
             width = self._allocate(load, table, anchor)
-            time = self._price(load, table, width)
+            time = self._price(load, table, anchor, width)
             yield self.env.timeout(time.total_s)
             outcome = self._commit(load, table, anchor, width, time.total_s)
-            self.ledger.step(load, time, anchor, outcome, table)
+            self.ledger.step(load, time, anchor, outcome, _ties(table, anchor))
             self.policy.observe(outcome)
             self._finish()
 
-    def _admit(self) -> int:
+    def _admit(self) -> Generator:
         """Start waiting requests, first come first served; returns how many ended at once.
 
-        Prefill emits output 0 and costs nothing, so the time to the first token is the queue's.
+        Each is prefilled before the next, while running requests wait; requests that come
+        meanwhile are started too. Prefill emits output 0; that of a warm-up request covers its
+        outputs so far.
         """
         ended = 0
         while self.queue and self.batch < self.capacity:
             request = self.queue.popleft()
             self.ledger.admitted_s[request] = self.env.now
-            if self._starts[REMAINING, request]:
+            prefill_s = self.cost.prefill_s(int(self._starts[CONTEXT, request]))
+            if prefill_s:  # an empty timeout would let others go first
+                yield self.env.timeout(prefill_s)
+            self.ledger.first_token_s[request] = self.env.now
+            if self._starts[LEFT, request]:
                 self._slots[:, self.batch] = self._starts[:, request]
                 self.batch += 1
             else:
@@ -105,7 +117,7 @@ class Server:
             queued=len(self.queue),
             max_concurrency=self.clients,
             context=slots[CONTEXT].copy(),
-            remaining=slots[REMAINING].copy(),
+            remaining=slots[ALLOWED].copy(),
         )
 
     def _plan(self, load: Load):
@@ -119,12 +131,15 @@ class Server:
             return np.zeros(load.batch, np.int64)
         size = table.size[anchor]
         draft = Draft(table.score[anchor], table.depth[anchor], table.parent[anchor], size)
-        width = self.policy.allocate(Step(load, draft, table.spec, self.cost))
+        width = self.policy.allocate(Step(load, draft, table.spec, self._told))
         return checked_widths(self.policy, width, size, table)
 
-    def _price(self, load: Load, table, width: np.ndarray) -> StepTime:
+    def _price(self, load: Load, table, anchor: np.ndarray, width: np.ndarray) -> StepTime:
         tree = table is not None and self._is_tree(table) and bool(width.any())
-        return self.cost.step(width + 1, load.context, drafted=table is not None, tree=tree)
+        ordered = 0 if table is None else int(table.size[anchor].sum())
+        return self.cost.step(
+            width + 1, load.context, drafted=table is not None, tree=tree, ordered=ordered
+        )
 
     def _is_tree(self, table) -> bool:
         if table.spec not in self._trees:
@@ -135,10 +150,11 @@ class Server:
         """Move every request past its accepted tokens and the bonus, which is always emitted."""
         slots = self._slots[:, : self.batch]
         accepted = np.zeros_like(width) if table is None else table.accepted(anchor, width)
-        committed = np.minimum(accepted + 1, load.remaining)
+        committed = np.minimum(accepted + 1, slots[LEFT])
         slots[ANCHOR] += committed
         slots[CONTEXT] += committed
-        slots[REMAINING] -= committed
+        slots[LEFT] -= committed
+        slots[ALLOWED] -= committed
         request = slots[REQUEST].copy()
         drafted = table is not None
         return Outcome(self.env.now, step_s, drafted, request, width, accepted, committed)
@@ -146,7 +162,7 @@ class Server:
     def _finish(self) -> None:
         """Free the slots of requests without tokens left; the others move up."""
         slots = self._slots[:, : self.batch]
-        going = slots[REMAINING] > 0
+        going = slots[LEFT] > 0
         if going.all():
             return
         for request in slots[REQUEST, ~going].tolist():
@@ -162,17 +178,25 @@ class Server:
             self._on_finish(self.finished)
 
 
-def _starts(recording: Recording, workload: Workload) -> np.ndarray:
-    """Slot columns at admission: (4, N). The root is the last token that exists, its KV does not.
+def _ties(table, anchor: np.ndarray) -> int:
+    """Requests of the step whose order has neighbours of equal score."""
+    return 0 if table is None else int(np.count_nonzero(table.ties[anchor]))
 
-    Context: prompt + committed outputs - 1; remaining: outputs behind the root.
+
+def _starts(recording: Recording, workload: Workload) -> np.ndarray:
+    """Slot columns at admission: (5, N). The root is the last token that exists, its KV does not.
+
+    Context: prompt + committed outputs - 1, which is what prefill reads. Left: outputs behind the
+    root. Allowed: those that max_new_tokens leaves behind it.
     """
     sequence, first = workload.sequence, workload.first_output
+    longest = recording.meta["generation"]["max_new_tokens"]
     return np.stack(
         [
             np.arange(len(workload)),
             recording.anchor_offset[sequence] + first,
             recording["prompt_len"][sequence] + first,
             recording.anchor_counts[sequence] - first,
+            longest - 1 - first,
         ]
     ).astype(np.int64)

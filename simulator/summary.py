@@ -11,7 +11,7 @@ from simulator.acceptance import acceptance, by_domain, near_ties
 from simulator.cost import Source, shares
 from simulator.ledger import Facts
 from simulator.load_policy import policy_name
-from simulator.metrics import latency, request_goodput, step_parts, throughput
+from simulator.metrics import latency, prefill_ms, request_goodput, step_parts, throughput
 from simulator.window import Window, find_window
 
 if TYPE_CHECKING:
@@ -53,11 +53,27 @@ def _measured(job: Job, facts: Facts, window: Window) -> dict[str, Any]:
     return {
         **throughput(facts, window),
         **latency(facts, window),
-        "ttft_note": "queue only",  # prefill costs nothing here
+        "ttft_note": "queue and prefill" if job.cost.profile.prefill else "queue only",
+        **_prefill(job, facts, window),
         "request_goodput": request_goodput(facts, window, job.settings.goodput),
         **acceptance(facts, window),
         "step_ms": step_parts(facts, window),
         "by_domain": by_domain(facts, window, job.recording.domains),
+    }
+
+
+def _prefill(job: Job, facts: Facts, window: Window) -> dict[str, float]:
+    """Nothing for a profile without a prefill table: there prefill costs nothing.
+
+    The share is of prompts, over the whole run: longer than the table, or of a modelled profile.
+    """
+    profile = job.cost.profile
+    if not profile.prefill:
+        return {}
+    longer = facts.requests["prompt_tokens"] > profile.prefill[-1].prompt_tokens
+    return {
+        "prefill_ms_total": prefill_ms(facts, window),
+        "prefill_modelled_share": 1.0 if profile.modelled else float(longer.mean()),
     }
 
 
@@ -70,7 +86,7 @@ def _what(job: Job) -> dict[str, Any]:
         "policy_config": {
             k: v for k, v in job.config["policy"].items() if k != "name" and k[0] != "_"
         },
-        "policy_fit": _plain(job.policy.describe()),
+        "policy_fit": plain(job.policy.describe()),
         "trace": _trace(job),
         "latency": _latency(job),
         "server": {"max_num_seqs": settings.max_num_seqs},
@@ -154,14 +170,14 @@ def _by_budget(job: Job) -> dict[str, float] | None:
     return {str(budget): float(length) for budget, length in lengths.items()}
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """`value` in JSON types: numpy scalars and arrays become numbers and lists."""
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, np.generic | np.ndarray):
-        return _plain(value.tolist())
+        return plain(value.tolist())
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)  # JSON has no infinity
     return value

@@ -14,7 +14,7 @@ WHOLE_RUN = "whole run"
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """From `start_s` to `end_s`; both are the ends of steps, or the run's own ends."""
+    """From `start_s` to `end_s`; both are completions of requests, or the run's own ends."""
 
     kind: str
     start_s: float
@@ -35,9 +35,18 @@ class Window:
 
         A slot freed at the window's last instant is refilled outside it.
         """
-        admitted_s = facts.requests["admitted_s"]
-        closed = admitted_s <= self.end_s if self.kind == WHOLE_RUN else admitted_s < self.end_s
-        return (admitted_s >= self.start_s) & closed & ~facts.requests["warmup"]
+        return self.prefilled(facts) & ~facts.requests["warmup"]
+
+    def prefilled(self, facts: Facts) -> np.ndarray:
+        """Requests whose prefill ends inside, warm-up ones too: (N,) bool.
+
+        A prefill that takes no time, at one of the window's ends, lies behind that completion; one
+        that takes time and ends there is part of it.
+        """
+        begin_s, end_s = facts.requests["admitted_s"], facts.requests["first_token_s"]
+        opened = (begin_s >= self.start_s) | (end_s > self.start_s)
+        closed = end_s <= self.end_s
+        return opened & closed & ((begin_s < self.end_s) | (self.kind == WHOLE_RUN))
 
     def steps(self, facts: Facts) -> np.ndarray:
         """Steps that lie inside: (S,) bool."""

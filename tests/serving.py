@@ -18,16 +18,22 @@ STEP_S = 0.0078125  # 2 ** -7: sums of steps are exact in binary
 
 
 class ConstantCost:
-    """Every step takes the same time; remembers what it was asked."""
+    """Every step takes the same time, as does each prompt token; remembers what it was asked."""
 
-    def __init__(self, draft_s: float = 0.0, verify_s: float = STEP_S) -> None:
-        self.draft_s, self.verify_s = draft_s, verify_s
+    def __init__(
+        self, draft_s: float = 0.0, verify_s: float = STEP_S, prompt_token_s: float = 0.0
+    ) -> None:
+        self.draft_s, self.verify_s, self.prompt_token_s = draft_s, verify_s, prompt_token_s
         self.asked: list[dict] = []
+        self.prefilled: list[int] = []
 
-    def step(self, packed, context, *, drafted: bool, tree: bool) -> StepTime:
-        self.asked.append(
-            {"packed": packed.copy(), "context": context.copy(), "drafted": drafted, "tree": tree}
-        )
+    def prefill_s(self, tokens: int) -> float:
+        self.prefilled.append(tokens)
+        return tokens * self.prompt_token_s
+
+    def step(self, packed, context, *, drafted: bool, tree: bool, ordered: int) -> StepTime:
+        asked = {"packed": packed.copy(), "context": context.copy(), "ordered": ordered}
+        self.asked.append(asked | {"drafted": drafted, "tree": tree})
         draft_s = self.draft_s if drafted else 0.0
         return StepTime(draft_s, self.verify_s, 0.0, Source.MEASURED)
 

@@ -92,7 +92,8 @@ def test_an_objective_is_met_at_its_limit():
 
 
 def test_a_slot_refilled_at_the_last_instant_is_outside_the_window():
-    requests = {"admitted_s": np.array([1.0, 1.5, 2.0]), "warmup": np.array([False, True, False])}
+    times_s = np.array([1.0, 1.5, 2.0])
+    requests = {"admitted_s": times_s, "first_token_s": times_s, "warmup": times_s == 1.5}
     facts = SimpleNamespace(requests=requests)
     assert Window(FULL_BATCH, 1.0, 2.0).admitted(facts).tolist() == [True, False, False]
 

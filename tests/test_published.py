@@ -110,16 +110,18 @@ def test_host_fit_recovers_known_terms():
     nodes = np.array([15, 47, 63, 127])
     tree = np.array([0, 1, 1, 1])
     device_s = np.array([0.03, 0.031, 0.032, 0.033])
-    host = fit_host(device_s + 2e-3 + 1e-5 * nodes + 5e-4 * tree, device_s, nodes, tree)
+    terms = {"round_s": np.ones(4), "node_s": nodes, "tree_step_s": tree}
+    host = fit_host(device_s + 2e-3 + 1e-5 * nodes + 5e-4 * tree, device_s, terms)
     assert (host.round_s, host.node_s, host.tree_step_s) == pytest.approx((2e-3, 1e-5, 5e-4))
 
 
 def test_host_fit_never_goes_below_zero():
     nodes, tree = np.array([15, 47, 63]), np.array([0, 1, 1])
     device_s = np.full(3, 0.03)
-    host = fit_host(device_s - 1e-3, device_s, nodes, tree)
+    terms = {"round_s": np.ones(3), "node_s": nodes, "tree_step_s": tree}
+    host = fit_host(device_s - 1e-3, device_s, terms)
     assert (host.round_s, host.node_s, host.tree_step_s) == (0, 0, 0)
-    falling = fit_host(device_s + 1e-3 - 1e-5 * nodes, device_s, nodes, tree)
+    falling = fit_host(device_s + 1e-3 - 1e-5 * nodes, device_s, terms)
     assert falling.node_s == 0
     assert falling.round_s > 0
 

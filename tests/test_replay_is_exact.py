@@ -168,7 +168,10 @@ def production_step(case: Case, policy: Policy, anchors: np.ndarray) -> tuple:
     recording = case.recording
     first = recording["seq_offset"][recording.anchor_sequence[anchors]]
     context = recording["anchor_pos"][anchors] - first
-    load = Load(0.0, count, 0, count, context, recording.remaining_outputs[anchors])
+    remaining = (
+        recording.meta["generation"]["max_new_tokens"] - 1 - recording.anchor_output[anchors]
+    )
+    load = Load(0.0, count, 0, count, context, remaining)
     order = policy.plan(load)
     if order is None:
         return None, np.zeros(count, int), np.zeros(count, int)

@@ -15,6 +15,8 @@ from simulator.workload import Workload
 from tests.serving import STEP_S, ConstantCost, Plain, Watched, serve
 from tests.synthetic import make_geometric, make_pool
 from traces.errors import InputError
+from traces.io import build_recording
+from traces.recording import Recording
 
 
 @pytest.fixture(scope="module")
@@ -138,14 +140,15 @@ def test_policy_sees_load_and_draft_but_not_the_outcome(recording):
         # KV before the root: the prompt and the outputs committed so far, but for the root.
         prompt = recording["prompt_len"][sequence[at]]
         assert (step.load.context == prompt + (output + 1) - 1).all()
-        left = recording["output_len"][sequence[at]] - 1 - output
-        assert (step.load.remaining == left).all()
+        # Of at most 20 (make_pool's max_new_tokens: the longest text), output + 1 are out.
+        assert (step.load.remaining == 20 - (output + 1)).all()
         assert step.load.time_s == number * 0.2578125  # 0.25 + STEP_S
         assert step.order is policy.order
         assert (step.draft.score == table.score[at]).all()
         asked = cost.asked[number]
         assert (asked["packed"] == np.minimum(table.size[at], 2) + 1).all()
         assert (asked["context"] == step.load.context).all()
+        assert asked["ordered"] == table.size[at].sum()  # all that was drafted, not the 2 verified
         assert (asked["drafted"], asked["tree"]) == (True, True)
     sums = [(o.committed.sum(), o.accepted.sum(), o.width.sum()) for o in policy.outcomes]
     steps = facts.steps
@@ -153,11 +156,58 @@ def test_policy_sees_load_and_draft_but_not_the_outcome(recording):
     assert sums == list(zip(*columns, strict=True))
 
 
+def cut(recording: Recording, length: int) -> Recording:
+    """A recording of one text of 5 prompt tokens, with an end of text after `length` outputs."""
+    arrays = {
+        name: values[: length - 1] if len(values) == recording.num_anchors else values
+        for name, values in recording.arrays.items()
+    }
+    end = 5 + length + recording.depths
+    arrays |= {"tokens": recording["tokens"][:end], "seq_offset": np.array([0, end])}
+    arrays["output_len"] = np.array([length])
+    return build_recording(dict(recording.meta), arrays)
+
+
+def shown(policy: Watched) -> list[list]:
+    """Everything a policy was shown before each step."""
+    return [
+        [np.asarray(getattr(part, item.name)).tolist() for item in fields(part)]
+        for step in policy.steps
+        for part in (step.load, step.draft)
+    ]
+
+
+@pytest.mark.parametrize("width", [0, 3, 20])
+def test_a_policy_does_not_see_where_a_text_will_end(width):
+    """The same text with and without an early end: until then nothing a policy sees differs."""
+    generation = {"max_new_tokens": 40, "ignore_eos": True}
+    whole = make_geometric(
+        0.6,
+        np.random.default_rng(2),
+        sequences=1,
+        length=40,
+        depths=5,
+        meta={"generation": generation},
+    )
+    views = []
+    for recording in (whole, cut(whole, 15)):
+        policy = Watched(width, BestFirstOrder(nodes=20, branch=3))
+        serve(recording, policy, request_rate=1.0, num_prompts=1)
+        views.append(shown(policy))
+        assert policy.steps[0].load.remaining.tolist() == [39]  # prefill emitted one of 40
+        emitted = np.cumsum([outcome.committed[0] for outcome in policy.outcomes])
+        later = [step.load.remaining[0] for step in policy.steps[1:]]
+        assert later == (39 - emitted[:-1]).tolist()
+    long, short = views
+    assert 0 < len(short) < len(long)
+    assert long[: len(short)] == short
+
+
 def test_plain_steps_pay_no_draft_and_chains_are_no_trees(even):
     plain, chain = ConstantCost(draft_s=1.0), ConstantCost(draft_s=1.0)
     serve(even, Plain(), plain, num_prompts=2, max_concurrency=1)
     serve(even, Watched(2, ChainOrder()), chain, num_prompts=2, max_concurrency=1)
-    assert {(a["drafted"], a["tree"]) for a in plain.asked} == {(False, False)}
+    assert {(a["drafted"], a["tree"], a["ordered"]) for a in plain.asked} == {(False, False, 0)}
     assert {(a["drafted"], a["tree"]) for a in chain.asked} == {(True, False)}
 
 

@@ -2,20 +2,27 @@
 
 from simulator.cost.build import build_step_cost
 from simulator.cost.host import HostOverhead
+from simulator.cost.prefill import PrefillRow
 from simulator.cost.profile import LatencyProfile, find_profile, known_profiles, read_profile
 from simulator.cost.source import Source, SourceTally, shares
 from simulator.cost.step_cost import StepCost, StepTime
+from simulator.cost.tables import DraftRow, VerifyRow
+from simulator.cost.write_profile import write_profile
 
 __all__ = [
+    "DraftRow",
     "HostOverhead",
     "LatencyProfile",
+    "PrefillRow",
     "Source",
     "SourceTally",
     "StepCost",
     "StepTime",
+    "VerifyRow",
     "build_step_cost",
     "find_profile",
     "known_profiles",
     "read_profile",
     "shares",
+    "write_profile",
 ]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import date
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,8 @@ ANY_BATCH = "any"
 
 _TEXT = ("hardware", "model", "dtype", "attention", "engine", "timing", "source", "kind", "license")
 _REQUIRED = (*_TEXT, "num_gpus", "model_shape", "graph_sizes", "fixed")
-_OPTIONAL = ("device", "drafter", "notes")
+_PROVENANCE = ("measured_on", "command")
+_OPTIONAL = ("device", "drafter", "noise", *_PROVENANCE, "notes")
 _SHAPE = ("layers", "hidden", "kv_heads", "head_dim", "params_b", "active_params_b")
 _DEVICE = ("peak_tflops", "bandwidth_gb_s")
 _DRAFTER = ("params_b", "tokens_per_request")
@@ -44,6 +47,9 @@ class ProfileHeader:
     fixed: Mapping[str, int | str]
     device: Mapping[str, float | None]
     drafter: Mapping[str, float | None]
+    noise: Mapping[str, float] = field(default_factory=dict)  # spread of the timings, by any name
+    measured_on: str = ""
+    command: str = ""
     notes: str = ""
 
     @property
@@ -99,6 +105,8 @@ def read_header(path: Path) -> ProfileHeader:
         fixed=_fixed(path, raw["fixed"]),
         device=_numbers(path, "device", raw.get("device") or {}, _DEVICE),
         drafter=_numbers(path, "drafter", raw.get("drafter") or {}, _DRAFTER),
+        noise=_noise(path, raw.get("noise") or {}),
+        **{key: _provenance(path, key, raw[key]) for key in _PROVENANCE if key in raw},
         notes=str(raw.get("notes") or ""),
     )
 
@@ -129,6 +137,21 @@ def _text(path: Path, key: str, value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
         raise InputError(f"{path}: {key} is {value!r}; accepted: a line of text")
     return value.strip()
+
+
+def _provenance(path: Path, key: str, value: Any) -> str:
+    """A line of text; YAML reads an unquoted day as a date."""
+    return _text(path, key, value.isoformat() if isinstance(value, date) else value)
+
+
+def _noise(path: Path, raw: Any) -> dict[str, float]:
+    if not isinstance(raw, dict):
+        raise InputError(f"{path}: noise is {raw!r}; accepted: a mapping of names to numbers")
+    for name, value in raw.items():
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not (isinstance(name, str) and number and 0 <= value < math.inf):
+            raise InputError(f"{path}: noise.{name} is {value!r}; accepted: a number from 0")
+    return dict(raw)
 
 
 def _count(path: Path, key: str, value: Any) -> int:

@@ -13,17 +13,22 @@ LONGEST_S = 1e6  # more than any host work; sums stay finite
 class HostOverhead:
     """Seconds of host work, added to the device time or hidden under it.
 
-    round_s: every step that drafts. node_s: each draft node of such a step. tree_step_s: extra
-    when the step verifies trees (build, mask, KV gather). plain_s: every plain decoding step; kept
-    apart because a plain step has no draft, mask or gather, and the one-token probes of the
-    published profiles already hold its launch time. overlap: host work runs while the device is
-    busy, and only what exceeds the device time is seen.
+    round_s: every step that drafts. request_s: each request of such a step. node_s: each draft
+    node that it verifies. ordered_node_s: each draft node that the host put in order for it,
+    verified or not. tree_step_s: extra when the step verifies trees (build, mask, KV gather).
+    plain_s: every plain decoding step; kept apart because a plain step has no draft, mask or
+    gather, and the one-token probes of the published profiles already hold its launch time.
+    plain_request_s: each request of such a step. overlap: host work runs while the device is busy,
+    and only what exceeds the device time is seen.
     """
 
     round_s: float = 0.0
     node_s: float = 0.0
     tree_step_s: float = 0.0
     plain_s: float = 0.0
+    request_s: float = 0.0
+    ordered_node_s: float = 0.0
+    plain_request_s: float = 0.0
     overlap: bool = False
 
     def __post_init__(self) -> None:
@@ -41,10 +46,29 @@ class HostOverhead:
                     f"latency.host.{item.name} is {value!r}; accepted: seconds, 0 to {LONGEST_S:g}"
                 )
 
-    def seen_s(self, nodes: int, device_s: float, *, drafted: bool, tree: bool) -> float:
-        """Host seconds that lengthen a step of ``nodes`` draft nodes in all."""
+    def seen_s(
+        self,
+        nodes: int,
+        device_s: float,
+        *,
+        requests: int,
+        drafted: bool,
+        tree: bool,
+        ordered: int = 0,
+    ) -> float:
+        """Host seconds that lengthen a step of ``requests`` requests.
+
+        Args:
+            nodes: draft nodes verified in all.
+            device_s: seconds the device is busy.
+            requests: of the step.
+            drafted: whether it paid a draft.
+            tree: whether it verifies trees.
+            ordered: draft nodes put in order in all.
+        """
         if drafted:
             work_s = self.round_s + self.node_s * nodes + (self.tree_step_s if tree else 0.0)
+            work_s += self.request_s * requests + self.ordered_node_s * ordered
         else:
-            work_s = self.plain_s
+            work_s = self.plain_s + self.plain_request_s * requests
         return max(0.0, work_s - device_s) if self.overlap else work_s

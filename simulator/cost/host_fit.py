@@ -2,38 +2,95 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import fields
 from itertools import product
 
 import numpy as np
 
 from simulator.cost.host import HostOverhead
 
+TERMS = tuple(item.name for item in fields(HostOverhead) if item.name != "overlap")
+
+
+def term_counts(
+    *,
+    drafted: np.ndarray,
+    requests: np.ndarray,
+    nodes: np.ndarray,
+    ordered: np.ndarray,
+    tree: np.ndarray,
+) -> dict[str, np.ndarray]:
+    """How often each round pays each host term (`HostOverhead.seen_s`): name to (n,).
+
+    Args:
+        drafted: (n,) whether the round paid a draft.
+        requests: (n,) requests in the round.
+        nodes: (n,) draft nodes verified in all.
+        ordered: (n,) draft nodes put in order in all.
+        tree: (n,) whether it verifies trees.
+    """
+    drafts = np.asarray(drafted, bool).astype(float)
+    counts = {
+        "round_s": drafts,
+        "node_s": drafts * nodes,
+        "tree_step_s": drafts * tree,
+        "plain_s": 1 - drafts,
+        "request_s": drafts * requests,
+        "ordered_node_s": drafts * ordered,
+        "plain_request_s": (1 - drafts) * requests,
+    }
+    return {name: counts[name] for name in TERMS}
+
 
 def fit_host(
-    round_s: np.ndarray, device_s: np.ndarray, nodes: np.ndarray, tree: np.ndarray
+    round_s: np.ndarray,
+    device_s: np.ndarray,
+    terms: Mapping[str, np.ndarray],
+    *,
+    relative: bool = False,
 ) -> HostOverhead:
-    """Least squares of ``round_s - device_s`` on a round, a node and a tree term, none negative.
+    """Least squares of ``round_s - device_s`` on the named terms, none negative.
 
-    Judge the result on rounds that are not among these.
+    Exact: every subset of the terms is tried. Judge the result on rounds that are not among these.
 
     Args:
         round_s: (n,) measured seconds per round.
         device_s: (n,) seconds of drafting and verifying, from a profile.
-        nodes: (n,) draft nodes per round.
-        tree: (n,) 1 where the round verifies a tree, 0 for a chain.
+        terms: names of `HostOverhead` terms, and (n,) how often each round pays the term.
+        relative: make the error small relative to ``round_s``; else long rounds weigh most.
 
     Returns:
-        The terms; a term whose free fit would be negative is 0.
+        The terms; those not named are 0, as is one whose best value would be negative.
+
+    Raises:
+        ValueError: a name that is no term, or a column of another length.
     """
-    terms = np.column_stack([np.ones(len(nodes)), nodes, tree]).astype(float)  # (n, 3)
-    left_s = np.asarray(round_s) - np.asarray(device_s)
-    best, best_error = np.zeros(3), float(left_s @ left_s)
-    for kept in product((False, True), repeat=3):  # exact for three terms, no solver needed
+    unknown = [name for name in terms if name not in TERMS]
+    if unknown:
+        raise ValueError(f"host term {unknown[0]!r}; accepted: {', '.join(TERMS)}")
+    round_s = np.asarray(round_s, float)
+    left_s, counts = round_s - np.asarray(device_s), np.column_stack([*terms.values()])
+    if relative:
+        left_s, counts = left_s / round_s, counts / round_s[:, None]
+    best = _least_squares(counts.astype(float), left_s)
+    return HostOverhead(**dict(zip(terms, best.tolist(), strict=True)))
+
+
+def _least_squares(counts: np.ndarray, left: np.ndarray) -> np.ndarray:
+    """Non-negative x (k,) of least |left - counts @ x|; counts (n, k), left (n,).
+
+    The best x is the free fit of the terms it keeps, so one of the 2^k free fits is it.
+    """
+    width = counts.shape[1]
+    best, least = np.zeros(width), float(left @ left)
+    slack = 1e-12 * least  # equal up to rounding: the earlier subset
+    for kept in product((False, True), repeat=width):
         if not any(kept):
             continue
-        part, *_ = np.linalg.lstsq(terms[:, kept], left_s, rcond=None)
-        error = float(np.sum((left_s - terms[:, kept] @ part) ** 2))
-        if part.min() >= 0 and error < best_error - 1e-15:
-            best, best_error = np.zeros(3), error
+        part, *_ = np.linalg.lstsq(counts[:, kept], left, rcond=None)
+        error = float(np.sum((left - counts[:, kept] @ part) ** 2))
+        if part.min() >= 0 and error < least - slack:
+            best, least = np.zeros(width), error
             best[list(kept)] = part
-    return HostOverhead(*(float(value) for value in best))
+    return best

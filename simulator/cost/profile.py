@@ -1,7 +1,8 @@
 """A latency profile: one measured (or modelled) cost table of one GPU, model and engine.
 
 A profile NAME is three files: ``NAME.yaml`` (the header), ``NAME.csv`` (target step times) and
-``NAME.draft.csv`` (drafter step times). ``traces/latency/README.md`` describes the format.
+``NAME.draft.csv`` (drafter step times), with ``NAME.prefill.csv`` where prefill was timed.
+``traces/latency/README.md`` describes the format.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import traces.errors
 from simulator.cost.header import ProfileHeader, read_header
+from simulator.cost.prefill import PrefillRow, read_prefill
 from simulator.cost.tables import DraftRow, VerifyRow, read_draft, read_verify
 from traces.errors import InputError
 
@@ -25,6 +27,7 @@ class LatencyProfile:
     header: ProfileHeader
     verify: tuple[VerifyRow, ...]
     draft: tuple[DraftRow, ...]
+    prefill: tuple[PrefillRow, ...] = ()  # empty: not timed, prefill is free
 
     @property
     def modelled(self) -> bool:
@@ -33,7 +36,7 @@ class LatencyProfile:
 
 
 def read_profile(path: str | Path) -> LatencyProfile:
-    """Read ``NAME.csv`` with its header and draft table from the same folder.
+    """Read ``NAME.csv`` with its header, draft table and, if any, prefill table beside it.
 
     Raises:
         InputError: one line naming the file, the row and column (or header field), the value and
@@ -47,6 +50,8 @@ def read_profile(path: str | Path) -> LatencyProfile:
     header = read_header(path.with_suffix(".yaml"))
     verify = read_verify(path, header.fixed)
     draft = read_draft(path.with_suffix(".draft.csv"), header.fixed)
+    prefill_path = path.with_suffix(".prefill.csv")
+    prefill = read_prefill(prefill_path) if prefill_path.exists() else ()
     captured = {row.packed_tokens_total for row in verify if row.captured}
     if captured != set(header.graph_sizes):
         odd = min(captured ^ set(header.graph_sizes))
@@ -54,7 +59,7 @@ def read_profile(path: str | Path) -> LatencyProfile:
             f"{path.with_suffix('.yaml')}: graph_sizes and the cuda_graph rows of {path.name} "
             f"differ at size {odd}; accepted: the same sizes in both"
         )
-    return LatencyProfile(name=path.stem, header=header, verify=verify, draft=draft)
+    return LatencyProfile(path.stem, header, verify, draft, prefill)
 
 
 def known_profiles() -> list[str]:

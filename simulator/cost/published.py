@@ -166,12 +166,13 @@ def evaluate(
 def fitted_terms(report: Report) -> HostOverhead:
     """Round, node and tree terms from all drafted cells of the report's fitting domain."""
     cells = [p for p in report.predictions if p.cell.drafted and p.cell.domain == report.fit_domain]
-    return fit_host(
-        round_s=np.array([p.cell.round_ms for p in cells]) * 1e-3,
-        device_s=np.array([p.device_ms for p in cells]) * 1e-3,
-        nodes=np.array([p.cell.nonroot_nodes for p in cells]),
-        tree=np.array([p.cell.method == "cast" for p in cells]),
-    )
+    terms = {
+        "round_s": np.ones(len(cells)),
+        "node_s": np.array([p.cell.nonroot_nodes for p in cells]),
+        "tree_step_s": np.array([p.cell.method == "cast" for p in cells]),
+    }
+    round_s = np.array([p.cell.round_ms for p in cells]) * 1e-3
+    return fit_host(round_s, np.array([p.device_ms for p in cells]) * 1e-3, terms)
 
 
 def own_domain_error(report: Report) -> float:

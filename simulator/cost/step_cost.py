@@ -25,6 +25,10 @@ Outside the table (`modelled`)
 A context outside the measured prefixes takes the nearest one (`clamped`). ``strict`` refuses both
 kinds instead. One drafter step is charged ``draft_steps`` times: once for a block drafter, once
 per drafted token for a chained one.
+
+Prefill is one pass over one prompt: straight lines between measured sizes, the smallest size's
+value below it, the last secant beyond (`modelled`; refused by ``strict``), never falling. A profile
+without a prefill table charges none.
 """
 
 from __future__ import annotations
@@ -36,6 +40,7 @@ import numpy as np
 from simulator.cost.drafting import DraftTable
 from simulator.cost.host import HostOverhead
 from simulator.cost.memo import CachedDraft, CachedVerify
+from simulator.cost.prefill import PrefillCurve
 from simulator.cost.profile import LatencyProfile
 from simulator.cost.source import RESOLVED, Source
 from simulator.cost.surface import VerifySurface
@@ -98,6 +103,7 @@ class StepCost:
         self.draft_steps = draft_steps
         self._target = CachedVerify(VerifySurface(profile.verify, profile.header))
         self._drafter = CachedDraft(DraftTable(profile.draft, profile.header))
+        self._prefill = PrefillCurve(profile.prefill)
         self._kind = _MODELLED if profile.modelled else 0
 
     @property
@@ -111,7 +117,13 @@ class StepCost:
         return self.profile.header.graph_sizes
 
     def step(
-        self, packed: np.ndarray, context: np.ndarray, *, drafted: bool, tree: bool
+        self,
+        packed: np.ndarray,
+        context: np.ndarray,
+        *,
+        drafted: bool,
+        tree: bool,
+        ordered: int = 0,
     ) -> StepTime:
         """Cost of one step.
 
@@ -120,6 +132,7 @@ class StepCost:
             context: (B,) KV tokens before each root.
             drafted: False for plain decoding, which pays no draft and no round's host work.
             tree: whether trees (not chains) are verified; adds the host's tree term.
+            ordered: draft nodes the host put in order for the step, verified or not.
 
         Raises:
             InputError: an empty step, a request without its root, or (strict) a size outside.
@@ -135,8 +148,14 @@ class StepCost:
         if drafted:
             draft_s, draft_bits = self._draft(batch, mean_context)
             bits |= draft_bits
-        nodes = packed_total - batch
-        host_s = self.host.seen_s(nodes, draft_s + verify_s, drafted=drafted, tree=tree)
+        host_s = self.host.seen_s(
+            packed_total - batch,
+            draft_s + verify_s,
+            requests=batch,
+            drafted=drafted,
+            tree=tree,
+            ordered=ordered,
+        )
         return StepTime(draft_s, verify_s, host_s, RESOLVED[bits])
 
     def verify_s(self, batch: int, total: int, context: float) -> float:
@@ -146,6 +165,19 @@ class StepCost:
     def draft_s(self, batch: int, context: float) -> float:
         """Drafter seconds of a round of ``batch`` requests, all ``draft_steps`` together."""
         return self._draft(batch, context)[0]
+
+    def prefill_s(self, tokens: int) -> float:
+        """Seconds of the pass over a prompt of ``tokens``; 0 without a prefill table.
+
+        Raises:
+            InputError: (strict) a prompt longer than the longest measured one.
+        """
+        if self.strict and tokens > self._prefill.last > 0:
+            raise InputError(
+                f"latency profile {self.profile.name} (strict): prefill of {tokens} tokens; "
+                f"measured: up to {self._prefill.last}"
+            )
+        return self._prefill.at(tokens) * 1e-3
 
     def verify_curve_s(self, batch: int, totals: np.ndarray, context: float) -> np.ndarray:
         """`verify_s` at (N,) totals: (N,) seconds."""

@@ -8,5 +8,7 @@ from simulator.policy import Load, Policy
 class Autoregressive(Policy):
     """Never drafts. The baseline of every speed-up."""
 
+    drafts = False
+
     def plan(self, load: Load) -> None:
         return None

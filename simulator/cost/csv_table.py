@@ -1,0 +1,99 @@
+"""A CSV table of a latency profile, cell by cell, with errors that name file, row and column."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from traces.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One line of a CSV file, with enough context to name it in an error."""
+
+    path: Path
+    row: int
+    values: Mapping[str, str]
+
+    def size(self, column: str) -> int:
+        """A whole number of at least 1."""
+        text = self.values[column]
+        if not (text.isascii() and text.isdigit() and len(text) <= 12 and int(text) > 0):
+            self.refuse(column, "a whole number of at least 1")
+        return int(text)
+
+    def time_ms(self, column: str) -> float:
+        """Milliseconds above 0."""
+        value = self._number(column)
+        if not (math.isfinite(value) and value > 0):
+            self.refuse(column, "a finite number of milliseconds above 0")
+        return value
+
+    def noise_ms(self, column: str = "noise_ms") -> float | None:
+        """Milliseconds from 0; None without the column or where its value is empty."""
+        if not self.values.get(column):
+            return None
+        value = self._number(column)
+        if not (math.isfinite(value) and value >= 0):
+            self.refuse(column, "a finite number of milliseconds from 0, or nothing")
+        return value
+
+    def _number(self, column: str) -> float:
+        try:
+            return float(self.values[column])
+        except ValueError:
+            return math.nan
+
+    def refuse(self, column: str, accepted: str) -> None:
+        """Raise InputError about the value of ``column``."""
+        value = self.values[column]
+        raise InputError(
+            f"{self.path}: row {self.row}, column {column}: value {value!r}; accepted: {accepted}"
+        )
+
+
+def read_cells(path: Path) -> tuple[list[str], list[Cell]]:
+    """Column names and lines of a CSV file.
+
+    Raises:
+        InputError: an unreadable file, one without rows, or a row of another length.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            lines = list(csv.reader(file))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{path}: cannot read the profile's table ({error})") from error
+    if len(lines) < 2:
+        raise InputError(
+            f"{path}: {len(lines)} lines; accepted: a header line and at least one row"
+        )
+    columns = lines[0]
+    for row, line in enumerate(lines[1:], start=1):
+        if len(line) != len(columns):
+            raise InputError(f"{path}: row {row} has {len(line)} values; accepted: {len(columns)}")
+    return columns, [
+        Cell(path, row, dict(zip(columns, line, strict=True)))
+        for row, line in enumerate(lines[1:], start=1)
+    ]
+
+
+def require(path: Path, columns: Sequence[str], names: Sequence[str]) -> None:
+    """Raise InputError about the first of `names` that is no column."""
+    for name in names:
+        if name not in columns:
+            raise InputError(f"{path}: column {name} is missing; found {', '.join(columns)}")
+
+
+def check_sorted(
+    cells: Sequence[Cell], column: str, keys: Sequence[tuple[int, ...]], by: str
+) -> None:
+    """Raise InputError about the first row whose key does not exceed the one before."""
+    for cell, before, key in zip(cells[1:], keys, keys[1:], strict=False):
+        if key == before:
+            cell.refuse(column, "each size once (this row repeats the one before)")
+        if key < before:
+            cell.refuse(column, f"rows sorted by {by}")

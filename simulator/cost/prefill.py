@@ -1,0 +1,70 @@
+"""Prefill cost over prompt length: the third, optional table of a latency profile."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from simulator.cost.csv_table import check_sorted, read_cells, require
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillRow:
+    """One timed pass over one prompt."""
+
+    prompt_tokens: int
+    prefill_ms: float
+    noise_ms: float | None = None  # spread of the timing; None: not stated
+
+
+def read_prefill(path: Path) -> tuple[PrefillRow, ...]:
+    """Read the prefill table, by rising size: ``prompt_tokens``, ``prefill_ms``, and optionally
+    ``noise_ms``.
+
+    Raises:
+        InputError: naming file, row, column, value and what is accepted.
+    """
+    columns, cells = read_cells(path)
+    require(path, columns, ("prompt_tokens", "prefill_ms"))
+    rows = tuple(
+        PrefillRow(cell.size("prompt_tokens"), cell.time_ms("prefill_ms"), cell.noise_ms())
+        for cell in cells
+    )
+    check_sorted(cells, "prompt_tokens", [(row.prompt_tokens,) for row in rows], "prompt_tokens")
+    return rows
+
+
+class PrefillCurve:
+    """Straight lines between measured sizes; below the smallest, its value.
+
+    Beyond the largest the last secant goes on, never falling; a single size has the secant from
+    no tokens at no time. Without any row prefill is free.
+    """
+
+    __slots__ = ("ms", "sizes", "slope_ms")
+
+    def __init__(self, rows: Sequence[PrefillRow]) -> None:
+        self.sizes = [row.prompt_tokens for row in rows]
+        self.ms = [row.prefill_ms for row in rows]
+        sizes, ms = [0, *self.sizes], [0.0, *self.ms]
+        self.slope_ms = max(0.0, (ms[-1] - ms[-2]) / (sizes[-1] - sizes[-2])) if rows else 0.0
+
+    @property
+    def last(self) -> int:
+        """Largest measured prompt, 0 without any."""
+        return self.sizes[-1] if self.sizes else 0
+
+    def at(self, tokens: int) -> float:
+        """Milliseconds of a pass over ``tokens``."""
+        sizes, ms = self.sizes, self.ms
+        if not sizes:
+            return 0.0
+        if tokens >= sizes[-1]:
+            return ms[-1] + self.slope_ms * (tokens - sizes[-1])
+        high = bisect_left(sizes, tokens)
+        if high == 0:
+            return ms[0]
+        share = (tokens - sizes[high - 1]) / (sizes[high] - sizes[high - 1])
+        return ms[high - 1] + share * (ms[high] - ms[high - 1])
