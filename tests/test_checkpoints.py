@@ -1,0 +1,517 @@
+"""Real checkpoint layouts, on tiny random weights saved in exactly those layouts."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from safetensors.torch import load_file, save_file  # noqa: E402
+
+from real_runner.checkpoints import load_checkpoint_pair, load_drafter, load_target  # noqa: E402
+from tests import tiny_checkpoints as tiny  # noqa: E402
+from traces.errors import InputError  # noqa: E402
+
+
+class CausalAttend:
+    """Caches keys and values; each token sees the positions up to its own, or `visible`."""
+
+    def __init__(self):
+        self.kept = {}
+        self.visible = None  # (t, cached + t)
+
+    def __call__(self, layer, query, key, value):
+        old = self.kept.get(layer)
+        if old is not None:
+            key, value = torch.cat([old[0], key], 2), torch.cat([old[1], value], 2)
+        self.kept[layer] = key, value
+        seen = self.visible
+        if seen is None:
+            seen = torch.ones(query.shape[2], key.shape[2]).tril(key.shape[2] - query.shape[2])
+        return mix(query, key, value, seen.bool())
+
+
+class BlockAttend:
+    """Every slot sees the context strictly before its anchor (b,) and the whole block."""
+
+    def __init__(self, context, positions, anchor):
+        self.context = context
+        self.before = positions < anchor[:, None]  # (b, t)
+
+    def __call__(self, layer, query, key, value):
+        old_key, old_value = self.context[layer]
+        own = torch.ones(len(query), key.shape[2], dtype=torch.bool)
+        seen = torch.cat([self.before, own], 1)[:, None, None]
+        return mix(query, torch.cat([old_key, key], 2), torch.cat([old_value, value], 2), seen)
+
+
+def mix(query, key, value, seen):
+    """Softmax attention with grouped heads; seen broadcasts to (b, heads, t, keys)."""
+    share = query.shape[1] // key.shape[1]
+    key, value = key.repeat_interleave(share, 1), value.repeat_interleave(share, 1)
+    scores = query @ key.mT * query.shape[-1] ** -0.5
+    return scores.masked_fill(~seen, float("-inf")).softmax(-1) @ value
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    root = tmp_path_factory.mktemp("checkpoints")
+    tiny.save_target(root / "qwen3")
+    tiny.save_target(root / "llama", kind="llama", seed=5)
+    tiny.save_dflash(root / "dflash")
+    tiny.save_dspark(root / "dspark")
+    return root
+
+
+@pytest.fixture
+def copied(folders, tmp_path):
+    """A function that copies one of the checkpoints, to be spoilt."""
+
+    def copy(name):
+        (tmp_path / name).mkdir()
+        for path in (folders / name).iterdir():
+            (tmp_path / name / path.name).write_bytes(path.read_bytes())
+        return tmp_path / name
+
+    return copy
+
+
+def close(ours, theirs):
+    """Equal within 1e-5 of the largest value: float32 rounding, and no more."""
+    scale = max(1.0, float(theirs.abs().max()))
+    torch.testing.assert_close(ours / scale, theirs / scale, rtol=0, atol=1e-5)
+
+
+def reference(folder, implementation="eager"):
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation=implementation
+    )
+    return model.eval().requires_grad_(False)
+
+
+def some_tokens(batch, length, seed=0):
+    torch.manual_seed(seed)
+    return torch.randint(0, 256, (batch, length)), torch.arange(length).expand(batch, -1)
+
+
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+@pytest.mark.parametrize("kind", ["qwen3", "llama"])
+def test_target_equals_its_own_forward(folders, kind, implementation):
+    target = load_target(str(folders / kind), "cpu")
+    tokens, positions = some_tokens(2, 40)
+    taps = (1, 3, 4)
+    hidden, tapped = target.forward(tokens, positions, CausalAttend(), taps)
+    theirs = reference(folders / kind, implementation)(tokens, output_hidden_states=True)
+    close(target.logits(hidden), theirs.logits)
+    first, third, last = tapped.split(tiny.WIDTH, -1)
+    close(first, theirs.hidden_states[1])
+    close(third, theirs.hidden_states[3])
+    # transformers norms the last entry of hidden_states; a tap comes before the norm
+    close(target.model.model.norm(last), theirs.hidden_states[4])
+
+
+@pytest.mark.parametrize("kind", ["qwen3", "llama"])
+def test_target_in_pieces_with_the_engines_cache(folders, kind):
+    target = load_target(str(folders / kind), "cpu")
+    tokens, positions = some_tokens(2, 12)
+    attend = CausalAttend()
+    parts = [
+        target.forward(tokens[:, a:b], positions[:, a:b], attend)[0]
+        for a, b in ((0, 5), (5, 6), (6, 12))
+    ]
+    whole = reference(folders / kind)(tokens).logits
+    close(target.logits(torch.cat(parts, 1)), whole)
+
+
+def test_target_reads_siblings_at_one_position(folders):
+    """Two children of one token, packed: positions repeat, and each equals its own sequence."""
+    target = load_target(str(folders / "qwen3"), "cpu")
+    tokens, _ = some_tokens(1, 5)
+    attend = CausalAttend()
+    attend.visible = torch.ones(5, 5).tril()
+    attend.visible[4, 3] = 0
+    hidden, _ = target.forward(tokens, torch.tensor([[0, 1, 2, 3, 3]]), attend)
+    model = reference(folders / "qwen3")
+    for slot in (3, 4):
+        alone = model(torch.cat([tokens[:, :3], tokens[:, slot : slot + 1]], 1)).logits[:, -1]
+        close(target.logits(hidden[:, slot]), alone)
+
+
+def test_target_says_what_it_is(folders, copied):
+    target = load_target(str(folders / "qwen3"), "cpu", "bfloat16")
+    assert (target.vocab_size, target.layers, target.width) == (264, 4, 32)
+    assert (target.kv_heads, target.head_dim, target.max_positions) == (2, 12, 256)
+    assert (target.eos_tokens, target.banned_tokens) == ((tiny.EOS,), ())
+    assert (target.dtype, target.device.type) == (torch.bfloat16, "cpu")
+    assert target.embedding.shape == target.head.shape == (264, 32)
+    several = copied("qwen3")
+    settings = json.loads((several / "generation_config.json").read_text())
+    settings["eos_token_id"] = [tiny.EOS, tiny.TURN]
+    (several / "generation_config.json").write_text(json.dumps(settings))
+    assert load_target(str(several), "cpu").eos_tokens == (tiny.EOS, tiny.TURN)
+
+
+def naive_states(tensors, config, tapped, tokens, anchor, embedding):
+    """Normed states of a block's slots (slots, width), all recomputed, one sequence at a time.
+
+    tapped (t, taps * width) of the tokens before the anchor at position t; tokens (slots,).
+    """
+    heads, kv_heads, size = 4, 2, config["head_dim"]
+
+    def norm(x, name):
+        return x / (x.pow(2).mean(-1, keepdim=True) + 1e-6).sqrt() * tensors[name + ".weight"]
+
+    def linear(x, name):
+        return x @ tensors[name + ".weight"].T + tensors.get(name + ".bias", 0)
+
+    def turn(x, positions):  # (t, h, size): pairs (i, i + size / 2) as complex numbers
+        rates = 8e3 ** (-torch.arange(0, size, 2) / size)
+        angles = positions[:, None, None] * rates
+        z = torch.complex(x[..., : size // 2], x[..., size // 2 :])
+        z = z * torch.polar(torch.ones_like(angles), angles)
+        return torch.cat([z.real, z.imag], -1)
+
+    past = norm(linear(tapped, "fc"), "hidden_norm")
+    here = torch.arange(len(tokens)) + anchor
+    everywhere = torch.cat([torch.arange(anchor), here])
+    x = embedding[tokens]
+    for n in range(config["num_hidden_layers"]):
+        at = f"layers.{n}."
+        inner = norm(x, at + "input_layernorm")
+        both = torch.cat([past, inner])
+        query = linear(inner, at + "self_attn.q_proj").view(-1, heads, size)
+        key = linear(both, at + "self_attn.k_proj").view(-1, kv_heads, size)
+        value = linear(both, at + "self_attn.v_proj").view(-1, kv_heads, size)
+        query = turn(norm(query, at + "self_attn.q_norm"), here)
+        key = turn(norm(key, at + "self_attn.k_norm"), everywhere)
+        mixed = []
+        for head in range(heads):
+            own = head * kv_heads // heads
+            scores = query[:, head] @ key[:, own].T / size**0.5
+            mixed.append(scores.softmax(-1) @ value[:, own])
+        x = x + linear(torch.cat(mixed, -1), at + "self_attn.o_proj")
+        inner = norm(x, at + "post_attention_layernorm")
+        gate = linear(inner, at + "mlp.gate_proj")
+        inner = gate * gate.sigmoid() * linear(inner, at + "mlp.up_proj")
+        x = x + linear(inner, at + "mlp.down_proj")
+    return norm(x, "norm")
+
+
+def both_ways(folders, drafter_folder):
+    """The loaded drafter's states (b, depths, width), the naive ones, and the pieces."""
+    pair = load_checkpoint_pair(str(folders / "qwen3"), str(drafter_folder), "cpu")
+    (drafter,) = pair.drafters.values()
+    config = json.loads((drafter_folder / "config.json").read_text())
+    tensors = load_file(drafter_folder / "model.safetensors")
+    tokens, positions = some_tokens(2, 20, seed=4)
+    attend = CausalAttend()
+    _, tapped = pair.target.forward(tokens, positions, attend, drafter.taps)
+    # the context arrives in two pieces, and reaches past both anchors
+    parts = [drafter.context(tapped[:, a:b], positions[:, a:b]) for a, b in ((0, 9), (9, 20))]
+    context = [tuple(torch.cat(pieces, 2) for pieces in zip(*layer)) for layer in zip(*parts)]
+    anchor = torch.tensor([17, 6])
+    first = tokens.gather(1, anchor[:, None])[:, 0]
+    ours = drafter.forward(first, anchor, BlockAttend(context, positions, anchor))
+    embedding = tensors.get("embed_tokens.weight", pair.target.embedding)
+    naive = []
+    for row in range(2):
+        block = torch.full((config["block_size"],), tiny.MASK)
+        block[0] = first[row]
+        at = int(anchor[row])
+        naive.append(naive_states(tensors, config, tapped[row, :at], block, at, embedding))
+    return pair, drafter, tensors, ours, torch.stack(naive), first
+
+
+def test_dflash_equals_a_naive_drafter(folders):
+    pair, drafter, _, ours, naive, _ = both_ways(folders, folders / "dflash")
+    assert (drafter.kind, drafter.slots, drafter.depths) == ("block", 6, 5)
+    assert (drafter.taps, drafter.layers, drafter.width) == ((1, 3), 2, 32)
+    assert (drafter.kv_heads, drafter.head_dim, drafter.markov) == (2, 12, None)
+    close(ours, naive[:, 1:])  # slot 0 holds the anchor, in place
+    torch.testing.assert_close(drafter.logits(ours), pair.target.logits(ours))
+    assert drafter.confidence(ours, torch.zeros(2, 5, dtype=torch.long)) is None
+
+
+def test_dflash_with_attention_biases(folders, tmp_path):
+    folder = tiny.save_dflash(tmp_path / "biased", attention_bias=True)
+    _, _, _, ours, naive, _ = both_ways(folders, folder)
+    close(ours, naive[:, 1:])
+
+
+def test_dspark_equals_a_naive_drafter(folders):
+    _, drafter, tensors, ours, naive, first = both_ways(folders, folders / "dspark")
+    assert (drafter.kind, drafter.slots, drafter.depths) == ("semi_autoregressive", 5, 5)
+    close(ours, naive)  # shifted: slot 0 predicts depth 1
+    close(drafter.logits(ours), naive @ tensors["lm_head.weight"].T)
+    w1, w2 = drafter.markov
+    assert torch.equal(w1, tensors["markov_head.markov_w1.weight"])
+    assert torch.equal(w2, tensors["markov_head.markov_w2.weight"])
+    weight, bias = tensors["confidence_head.proj.weight"][0], tensors["confidence_head.proj.bias"]
+    wanted = (naive[:, 0] @ weight[:32] + w1[first] @ weight[32:] + bias).sigmoid()
+    close(drafter.confidence(ours[:, 0], first), wanted)
+
+
+def test_dspark_without_its_heads_is_a_shifted_block_drafter(folders, tmp_path):
+    folder = tiny.save_dspark(
+        tmp_path / "plain", folders / "qwen3", markov_rank=0, enable_confidence_head=False
+    )
+    target = load_target(str(folders / "qwen3"), "cpu")
+    drafter = load_drafter(str(folder), target)
+    assert (drafter.kind, drafter.slots, drafter.depths, drafter.markov) == ("block", 5, 5, None)
+    assert drafter.embedding is target.embedding  # equal copies are kept once
+    assert drafter.head is target.head
+
+
+def test_confidence_on_the_state_alone(folders, tmp_path):
+    folder = tiny.save_dspark(tmp_path / "bare", confidence_head_with_markov=False)
+    drafter = load_drafter(str(folder), load_target(str(folders / "qwen3"), "cpu"))
+    weight = load_file(folder / "model.safetensors")
+    hidden = torch.randn(3, 32)
+    logit = hidden @ weight["confidence_head.proj.weight"][0] + weight["confidence_head.proj.bias"]
+    torch.testing.assert_close(drafter.confidence(hidden, torch.tensor([1, 2, 3])), logit.sigmoid())
+
+
+def test_dtype_and_llama_target(folders):
+    pair = load_checkpoint_pair(str(folders / "llama"), str(folders / "dspark"), "cpu", "bfloat16")
+    drafter = pair.drafters["semi_autoregressive"]
+    tokens, positions = some_tokens(1, 6)
+    _, tapped = pair.target.forward(tokens, positions, CausalAttend(), drafter.taps)
+    context = drafter.context(tapped, positions)
+    anchor = torch.tensor([5])
+    hidden = drafter.forward(tokens[:, 5], anchor, BlockAttend(context, positions, anchor))
+    assert hidden.dtype == drafter.logits(hidden).dtype == torch.bfloat16
+    assert hidden.shape == (1, 5, 32)
+    chance = drafter.confidence(hidden[:, 0], tokens[:, 5])
+    assert chance.dtype == torch.float32
+    assert 0 < float(chance) < 1
+
+
+def test_official_dflash_gives_the_same_drafts(folders):
+    """Against z-lab's package: logits of every full block, and the greedy continuation."""
+    pytest.importorskip("dflash")
+    model = pytest.importorskip("dflash.model")
+    official = model.DFlashDraftModel.from_pretrained(folders / "dflash", dtype=torch.float32)
+    official = official.eval()
+    seen = []  # (anchor position, states of slots 1...)
+    official.register_forward_hook(
+        lambda _m, _a, given, out: seen.append((given["position_ids"][0], out[0, 1:])),
+        with_kwargs=True,
+    )
+    prompt, _ = some_tokens(1, 11, seed=8)
+    hub = reference(folders / "qwen3")
+    text = official.spec_generate(hub, prompt, 24, stop_token_ids=None)
+    pair = load_checkpoint_pair(str(folders / "qwen3"), str(folders / "dflash"), "cpu")
+    drafter, compared = pair.drafters["block"], 0
+    positions = torch.arange(text.shape[1])[None]
+    hidden, tapped = pair.target.forward(text, positions, CausalAttend(), drafter.taps)
+    assert torch.equal(pair.target.logits(hidden).argmax(-1)[0, 10:-1], text[0, 11:])
+    context = drafter.context(tapped, positions)
+    for places, states in seen:
+        if len(states) != drafter.depths:
+            continue  # it shortens the last blocks
+        anchor = places[-drafter.slots :][:1]
+        ours = drafter.forward(text[:, anchor][0], anchor, BlockAttend(context, positions, anchor))
+        ours, theirs = drafter.logits(ours)[0], hub.lm_head(states)
+        close(ours, theirs)
+        assert torch.equal(ours.argmax(-1), theirs.argmax(-1))
+        compared += 1
+    assert compared >= 3
+    print(f"{compared} full blocks of {len(seen)} equal, {text.shape[1] - 11} tokens equal")
+
+
+def test_tokenizer(folders):
+    args = str(folders / "qwen3"), str(folders / "dflash"), "cpu"
+    plain = load_checkpoint_pair(*args).tokenizer
+    codes = plain.encode("é7")
+    assert codes[0] == tiny.BOS
+    assert len(codes) == 4  # one token a byte
+    assert plain.decode([*codes, tiny.EOS]) == "é7"
+    chat = load_checkpoint_pair(*args, chat=True).tokenizer
+    assert chat.encode("é7") == [tiny.TURN, *codes[1:], tiny.TURN, *plain.encode(">")[1:]]
+
+
+def test_sharded_weights_and_fingerprints(folders, copied):
+    split = copied("dflash")
+    tensors = load_file(split / "model.safetensors")
+    (split / "model.safetensors").unlink()
+    where = {}
+    for number, name in enumerate(sorted(tensors)):
+        where.setdefault(f"part-{number % 2}.safetensors", []).append(name)
+    for file, names in where.items():
+        save_file({name: tensors[name] for name in names}, split / file)
+    index = {"weight_map": {name: file for file, names in where.items() for name in names}}
+    (split / "model.safetensors.index.json").write_text(json.dumps(index))
+    target = load_target(str(folders / "qwen3"), "cpu")
+    whole = load_drafter(str(folders / "dflash"), target)
+    parts = load_drafter(str(split), target)
+    assert torch.equal(whole.fuse.weight, parts.fuse.weight)
+    again = load_drafter(str(folders / "dflash"), target)
+    assert whole.sha256 == again.sha256 != parts.sha256
+    (split / "part-1.safetensors").unlink()
+    with pytest.raises(InputError, match="no part-1.safetensors; accepted"):
+        load_drafter(str(split), target)
+
+
+def test_fingerprint_sees_one_changed_weight(folders, copied):
+    target = load_target(str(folders / "qwen3"), "cpu")
+    other = copied("dflash")
+    norm = load_file(other / "model.safetensors")["norm.weight"]
+    norm[3] += 1
+    tiny.edit_tensors(other, norm__weight=norm)
+    before = load_drafter(str(folders / "dflash"), target).sha256
+    assert load_drafter(str(other), target).sha256 != before
+
+
+def refused(folders, target=None, drafter=None, **options):
+    """The one line of the refusal of a pair."""
+    with pytest.raises(InputError) as raised:
+        load_checkpoint_pair(
+            str(target or folders / "qwen3"), str(drafter or folders / "dflash"), "cpu", **options
+        )
+    line = str(raised.value)
+    assert "\n" not in line
+    return line
+
+
+DRAFTER_CONFIGS = [
+    ({"hidden_size": 48}, "hidden_size 48; accepted: 32, as in its target"),
+    ({"vocab_size": 300}, "vocab_size 300; accepted: 264, as in its target"),
+    ({"num_target_layers": 36}, "num_target_layers 36; accepted: 4, as in its target"),
+    ({"dflash_config": {"target_layer_ids": [1, 9], "mask_token_id": 259}}, "target_layer_ids 9;"),
+    ({"dflash_config": {"target_layer_ids": [0, 3], "mask_token_id": 259}}, "accepted: 0 to 2"),
+    ({"dflash_config": {"target_layer_ids": [-1], "mask_token_id": 259}}, "[-1]; accepted: a list"),
+    ({"dflash_config": {"target_layer_ids": [0, 2]}}, "no mask_token_id in config.json"),
+    ({"dflash_config": {"target_layer_ids": [0, 2], "mask_token_id": 264}}, "mask_token_id 264;"),
+    ({"architectures": ["DFlash2DraftModel"]}, "accepted: DFlashDraftModel, Qwen3DSparkModel"),
+    ({"block_size": 1}, "block_size 1; accepted: a whole number from 2"),
+    ({"layer_types": ["sliding_attention"] * 2}, "sliding_attention; accepted: full_attention"),
+    ({"is_causal": True}, "is_causal True; accepted: False"),
+    ({"hidden_act": "gelu"}, "hidden_act gelu; accepted: silu"),
+    ({"final_logit_softcapping": 30.0}, "final_logit_softcapping 30.0; accepted: 0.0"),
+    ({"draft_vocab_size": 100}, "draft_vocab_size 100; accepted: vocab_size 264"),
+    ({"num_key_value_heads": 3}, "num_key_value_heads 3; accepted: a divisor of 4 heads"),
+    ({"rope_theta": None}, "no rope_theta in config.json; accepted"),
+    ({"rope_scaling": {"rope_type": "dynamic"}}, "rope_type dynamic; accepted: default"),
+]
+
+
+@pytest.mark.parametrize(("changes", "said"), DRAFTER_CONFIGS)
+def test_refused_drafter_configs(folders, copied, changes, said):
+    line = refused(folders, drafter=tiny.edit_config(copied("dflash"), **changes))
+    assert line.startswith("drafter ")
+    assert said in line
+
+
+def test_refused_dspark_configs(folders, copied):
+    gated = tiny.edit_config(copied("dspark"), markov_head_type="gated")
+    assert "markov_head_type gated; accepted: vanilla" in refused(folders, drafter=gated)
+    tiny.edit_config(gated, markov_head_type="vanilla", markov_rank=9)
+    line = refused(folders, drafter=gated)
+    assert "'markov_head.markov_w1.weight' has shape (264, 8); accepted: (264, 9)" in line
+    tiny.edit_config(gated, markov_rank=8, confidence_head_with_markov=False)
+    assert "shape (1, 40); accepted: (1, 32)" in refused(folders, drafter=gated)
+
+
+def test_refused_drafter_tensors(folders, copied):
+    bad = copied("dflash")
+    tiny.edit_tensors(bad, layers__1__mlp__up_proj__weight=None)
+    assert "no tensor 'layers.1.mlp.up_proj.weight'" in refused(folders, drafter=bad)
+    tiny.edit_tensors(bad, layers__1__mlp__up_proj__weight=torch.zeros(32, 40))
+    assert "has shape (32, 40); accepted: (40, 32)" in refused(folders, drafter=bad)
+    tiny.edit_tensors(bad, layers__1__sink=torch.zeros(4))
+    assert "unknown tensor 'layers.1.sink'" in refused(folders, drafter=bad)
+
+
+TARGET_CONFIGS = [
+    ({"architectures": ["GemmaForCausalLM"]}, "accepted: Qwen3ForCausalLM, qwen3, LlamaFor"),
+    ({"model_type": "llama"}, "architecture Qwen3ForCausalLM, model_type llama; accepted"),
+    (
+        {"use_sliding_window": True, "sliding_window": 8, "layer_types": ["sliding_attention"] * 4},
+        "sliding_window 8; accepted: full attention in all layers",
+    ),
+    ({"attn_logit_softcapping": 50.0}, "attn_logit_softcapping 50.0; accepted: none"),
+    ({"quantization_config": {"quant_method": "fp8"}}, "quantization_config in config.json"),
+    (
+        {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}},
+        "rope_type dynamic; accepted: default, linear, llama3, yarn",
+    ),
+    ({"num_attention_heads": "four"}, "transformers cannot load it ("),
+]
+
+
+@pytest.mark.parametrize(("changes", "said"), TARGET_CONFIGS)
+def test_refused_target_configs(folders, copied, changes, said):
+    line = refused(folders, target=tiny.edit_config(copied("qwen3"), **changes))
+    assert line.startswith("target ")
+    assert said in line
+
+
+def test_refused_attention_scaling(folders, monkeypatch):
+    attention = transformers.models.qwen3.modeling_qwen3.Qwen3Attention
+    build = attention.__init__
+
+    def odd(self, *args, **kwargs):
+        build(self, *args, **kwargs)
+        self.scaling = 1.0
+
+    monkeypatch.setattr(attention, "__init__", odd)
+    assert "attention scaling 1.0; accepted: 0.288" in refused(folders)
+
+
+def test_refused_target_tensors(folders, copied):
+    bad = copied("qwen3")
+    tiny.edit_tensors(bad, model__layers__2__self_attn__k_proj__weight=None)
+    assert "no tensor 'model.layers.2.self_attn.k_proj.weight'" in refused(folders, target=bad)
+    tiny.edit_tensors(bad, model__layers__2__self_attn__k_proj__weight=torch.zeros(2, 2))
+    assert "has shape (2, 2); accepted: (24, 32)" in refused(folders, target=bad)
+
+
+def test_refused_files(folders, copied, tmp_path):
+    assert "no such folder; accepted: a folder" in refused(folders, target=tmp_path / "none")
+    bad = copied("qwen3")
+    (bad / "tokenizer.json").rename(bad / "hidden.json")
+    (bad / "tokenizer_config.json").unlink()
+    assert "no tokenizer.json" in refused(folders, target=bad)
+    (bad / "model.safetensors").write_bytes(b"\xff" * 40)
+    line = refused(folders, target=bad)
+    assert "model.safetensors is not a readable safetensors file" in line
+    (bad / "model.safetensors").unlink()
+    assert "no model.safetensors; accepted" in refused(folders, target=bad)
+    (bad / "config.json").write_text("{")
+    assert "config.json is not JSON" in refused(folders, target=bad)
+    (bad / "config.json").unlink()
+    assert "no config.json; accepted" in refused(folders, target=bad)
+
+
+def test_refused_options(folders, copied):
+    assert "dtype float16: accepted: float32" in refused(folders, dtype="float16")
+    with pytest.raises(InputError, match="device abacus: accepted: auto, cpu, cuda"):
+        load_target(str(folders / "qwen3"), "abacus")
+    bare = copied("qwen3")
+    (bare / "chat_template.jinja").unlink()
+    assert "no chat template for chat true" in refused(folders, target=bare, chat=True)
+
+
+def test_refused_hub_id(folders, monkeypatch):
+    """No network: the hub's error becomes one line."""
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    line = refused(folders, target="nobody/nothing")
+    assert line.startswith("target nobody/nothing: no such folder, and the hub gave no such")
+    assert line.endswith("or a hub id owner/name")
+
+
+def test_without_transformers():
+    code = (
+        "import sys\n"
+        "sys.modules['transformers'] = None\n"
+        "from real_runner.checkpoints import load_checkpoint_pair\n"
+        "load_checkpoint_pair('a', 'b', 'cpu')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("traces.errors.InputError: real checkpoints need transformers")
