@@ -1,4 +1,7 @@
-"""`python -m analysis RUN_DIR...`: compare finished runs in a table and in figures."""
+"""`python -m analysis RUN_DIR...`: compare finished runs in a table and in figures.
+
+`python -m analysis VALIDATION_DIR` sets the predictions of a validation against its live runs.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,9 @@ from analysis.compare import compare
 from analysis.metrics import choose_metrics
 from analysis.summaries import FILE_NAME, read_summaries
 from analysis.tables import print_csv, print_markdown, print_tables
+from analysis.validation import FILE_NAME as VALIDATION
+from analysis.validation import find_validation, read_validation
+from analysis.validation_text import FORMATS as VALIDATION_FORMATS
 from traces.errors import InputError
 from traces.pipes import until_closed
 
@@ -32,6 +38,27 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(args: argparse.Namespace, command: str) -> None:
+    path = find_validation(args.run_dirs)
+    if path is None:
+        _compare_runs(args, command)
+    else:
+        _show_validation(args, path, command)
+
+
+def _show_validation(args: argparse.Namespace, path: Path, command: str) -> None:
+    if args.metric:
+        raise InputError(f"--metric {args.metric[0]} is of runs, but {path} is a validation")
+    validation = read_validation(path)
+    written: list[Path] = []
+    if args.figures:
+        from analysis.validation_plots import draw_validation
+
+        written = draw_validation(validation, args.out, command)
+    VALIDATION_FORMATS[args.format](validation)
+    _say(written)
+
+
+def _compare_runs(args: argparse.Namespace, command: str) -> None:
     summaries = read_summaries(args.run_dirs)
     comparisons = compare(summaries)
     names = [name for text in args.metric or () for name in text.split(",") if name]
@@ -42,6 +69,10 @@ def _run(args: argparse.Namespace, command: str) -> None:
 
         written = draw_figures(comparisons, args.out, command)
     FORMATS[args.format](comparisons, metrics)
+    _say(written)
+
+
+def _say(written: Sequence[Path]) -> None:
     for path in written:
         print(f"wrote {path}", file=sys.stderr)
 
@@ -58,10 +89,13 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m analysis",
         description="Compare finished runs: a table on stdout, figures as PNG and PDF with "
         "captions. Runs of different recordings, latency profiles or server settings get blocks "
-        "and figures of their own.",
+        "and figures of their own. A validation, alone: predicted against live.",
     )
     parser.add_argument(
-        "run_dirs", metavar="RUN_DIR", nargs="+", help=f"every {FILE_NAME} below it is read"
+        "run_dirs",
+        metavar="RUN_DIR",
+        nargs="+",
+        help=f"every {FILE_NAME} below it is read; or one folder with a {VALIDATION}, or that file",
     )
     parser.add_argument(
         "--out", type=Path, default=Path("figures"), help="folder for figures (default: figures)"

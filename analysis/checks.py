@@ -82,18 +82,19 @@ def check_summary(data: Any) -> None:
     if data.get("version") != VERSION:
         raise InputError(f"version {data.get('version')!r} is not supported, expected {VERSION}")
     for name, check in CHECKS.items():
-        _check(data, name, check)
+        check_key(data, name, check)
     if data["completed"] < data["num_prompts"]:
         raise InputError(f"incomplete: {data['completed']} of {data['num_prompts']} prompts done")
 
 
-def _check(data: dict, name: str, check: Check) -> None:
+def check_key(data: dict, name: str, check: Check, where: str = "") -> None:
+    """Raise InputError unless the value at a dotted ``name`` passes; ``where`` stands before it."""
     accepts, accepted = check
     node = data
     for key in name.split("."):
         if key not in node:
-            raise InputError(f"incomplete: {name} is missing, expected {accepted}")
+            raise InputError(f"incomplete: {where}{name} is missing, expected {accepted}")
         node = node[key]
     if not accepts(node):
         shown = repr(node) if len(repr(node)) <= 40 else repr(node)[:37] + "..."
-        raise InputError(f"{name} is {shown}, expected {accepted}")
+        raise InputError(f"{where}{name} is {shown}, expected {accepted}")

@@ -39,10 +39,7 @@ def draw_figures(comparisons: Sequence[Comparison], out: Path, command: str) -> 
     with style(STYLE):
         for name, figure, text in _drawings(comparisons, command):
             drawn[_free(name, drawn)] = figure, text
-        try:
-            return _write(drawn, out)
-        except OSError as error:
-            raise InputError(f"{out}: cannot write figures here ({error.strerror})") from error
+        return write_figures(drawn, out)
 
 
 def _drawings(comparisons: Sequence[Comparison], command: str) -> Iterator[tuple[str, Figure, str]]:
@@ -72,6 +69,14 @@ def _free(name: str, taken: dict) -> str:
         number += 1
         free = f"{name}.{number}"
     return free
+
+
+def write_figures(drawn: dict[str, tuple[Figure, str]], out: Path) -> list[Path]:
+    """Write figures and captions by name, all or none; InputError where ``out`` takes none."""
+    try:
+        return _write(drawn, out)
+    except OSError as error:
+        raise InputError(f"{out}: cannot write figures here ({error.strerror})") from error
 
 
 def _write(drawn: dict[str, tuple[Figure, str]], out: Path) -> list[Path]:

@@ -1,4 +1,4 @@
-"""The drawings themselves; the only module here that loads matplotlib and seaborn.
+"""The drawings of runs, and the style of all; matplotlib and seaborn are loaded only to draw.
 
 Made for one column of a paper: 3.4 inches wide, text of 6 to 8 points, legends outside the data.
 """

@@ -18,12 +18,12 @@ from analysis.metrics import SPEEDUP, Metric
 from analysis.notes import notes, setting_title
 from analysis.summaries import SOURCES
 
-_PIPED_WIDTH = 160  # columns when the output is no terminal: tables are not cut
+PIPED_WIDTH = 160  # columns when the output is no terminal: tables are not cut
 
 
 def print_tables(comparisons: Sequence[Comparison], metrics: Sequence[Metric]) -> None:
     """One rich table per setting and load, then what the setting rests on."""
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else _PIPED_WIDTH)
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else PIPED_WIDTH)
     for comparison in comparisons:
         console.print(Text(setting_title(comparison), style="bold underline"))
         for block in comparison.blocks:
@@ -39,7 +39,7 @@ def print_tables(comparisons: Sequence[Comparison], metrics: Sequence[Metric]) -
 
 def _rich_table(block: Block, metrics: Sequence[Metric], console: Console) -> Table:
     """Closer columns in a narrow terminal; a star for the best where bold cannot be seen."""
-    tight = console.width < _PIPED_WIDTH
+    tight = console.width < PIPED_WIDTH
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 0 if tight else 1))
     for index, title in enumerate(headings(metrics)):
         inner = 0 < index <= len(metrics) + 1
@@ -62,17 +62,17 @@ def print_markdown(comparisons: Sequence[Comparison], metrics: Sequence[Metric])
         print(f"## {setting_title(comparison)}\n")
         for block in comparison.blocks:
             print(f"### {block.load.title}\n")
-            print(_line([title.replace("\n", " ") for title in headings(metrics)]))
-            print(_line(["---", *["---:"] * (len(metrics) + 1), "---"]))
+            print(markdown_line([title.replace("\n", " ") for title in headings(metrics)]))
+            print(markdown_line(["---", *["---:"] * (len(metrics) + 1), "---"]))
             for row in block_cells(block, metrics):
-                print(_line([_bold(cell) for cell in row]))
+                print(markdown_line([_bold(cell) for cell in row]))
             print("".join(f"\n{note}\n" for note in _block_notes(block, metrics)))
         for heading, text in notes(comparison):
             print(f"- {heading}: {text}")
         print()
 
 
-def _line(cells: Sequence[str]) -> str:
+def markdown_line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 

@@ -1,0 +1,404 @@
+"""Validations by hand: errors, noise, ranks, inversions, the report, the figure, refusals."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from math import exp, inf, nan, sqrt
+from pathlib import Path
+
+import pytest
+
+from analysis.__main__ import main
+from analysis.intervals import t_quantile
+from analysis.look import KNOWN
+from analysis.validation import read_validation
+from real_runner.serving.agreement import errors_of, inversions, noise_of, rank_correlation
+from real_runner.serving.report import WIDTH, lines, markdown, summarise_cells
+from traces.errors import InputError
+
+LOGS = (0.2, 0.3, 0.4)  # mean 0.3, deviation 0.1
+FIRST = "request 3, round 7: replayed width 3, live width 2; smallest margin 1.2e-05"
+
+
+def cell(policy: str, measured: list[float], predicted: float, concurrency: int = 4) -> dict:
+    """TPOT measured 10 ms, predicted 9; a round measured 1 + 3 + 1 ms, predicted 1.5 + 3 + 1."""
+    every = [1.0] * len(measured)
+    step = {
+        "draft": every,
+        "verify": [3.0] * len(every),
+        "host": every,
+        "total": [5.0] * len(every),
+    }
+    live = {"output_throughput": measured, "median_tpot_ms": [10.0] * len(every), "step_ms": step}
+    ours = {
+        "output_throughput": predicted,
+        "median_tpot_ms": 9.0,
+        "step_ms": {"draft": 1.5, "verify": 3.0, "host": 1.0, "total": 5.5},
+    }
+    return {
+        "policy": policy,
+        "concurrency": concurrency,
+        "commits": {"rounds": 50, "differing": 0, "first": None},
+        "measured": live,
+        "predicted": ours,
+        "error": errors_of(live, ours),
+        "noise": noise_of(measured),
+    }
+
+
+def validation(*cells: dict) -> dict:
+    return {
+        "format": "specdec-validation",
+        "version": 1,
+        "pair": "small",
+        "drafter": "block",
+        "hardware": "Card A",
+        "device": "cuda",
+        "dtype": "bfloat16",
+        "packing": "ragged",
+        "temperature": 0.5,
+        "profile": "card_a",
+        "host": {"round_s": 1.5e-4, "node_s": 0.0},
+        "fitted_on": {"prompts": 8, "runs": 12},
+        "prompts": 48,
+        "repeats": len(cells[0]["measured"]["output_throughput"]),
+        "seed": 7,
+        "cells": list(cells),
+        "summary": summarise_cells(cells),
+    }
+
+
+def usual(sizes=(1, 8), policies=("autoregressive", "cast", "treespark")) -> dict:
+    """Measured 98, 100, 102 times a factor, each predicted 3 % high but cast, 2 % low."""
+    found = []
+    for size in sizes:
+        for at, policy in enumerate(policies):
+            middle = 100.0 * size * (1 + at)
+            measured = [0.98 * middle, middle, 1.02 * middle]
+            error = -0.02 if policy == "cast" else 0.03
+            found.append(cell(policy, measured, middle * (1 + error), size))
+    return validation(*found)
+
+
+@pytest.fixture
+def write(tmp_path: Path):
+    def write_one(data: object) -> Path:
+        folder = tmp_path / "validation"
+        folder.mkdir(exist_ok=True)
+        (folder / "validation.json").write_text(data if isinstance(data, str) else json.dumps(data))
+        return folder
+
+    return write_one
+
+
+def test_noise_by_hand():
+    # 9, 10, 11: deviation 1; 100, 104: deviation sqrt(8).
+    assert noise_of([9.0, 10.0, 11.0]) == pytest.approx(4.303 / sqrt(3) / 10)
+    assert noise_of([100.0, 104.0]) == pytest.approx(12.706 * 2 / 102)
+    assert noise_of([5.0]) is None
+
+
+@pytest.mark.parametrize("repeats", range(2, 31))
+def test_t_table_against_its_integral(repeats):
+    values = [1.0, *[3.0] * (repeats - 1)]
+    mean, variance = 3 - 2 / repeats, 4 / repeats
+    expected = t_quantile(repeats - 1) * sqrt(variance / repeats) / mean
+    assert noise_of(values) == pytest.approx(expected, rel=3e-4)
+
+
+def test_errors_by_hand():
+    found = cell("cast", [80.0, 120.0], 103.0)["error"]
+    assert found == pytest.approx(
+        {"output_throughput": 0.03, "median_tpot_ms": -0.1, "step_ms": 0.1}
+    )
+
+
+def test_summary_takes_sizes_of_errors():
+    cells = [cell(name, [100.0] * 2, value) for name, value in zip("abc", (103.0, 92.0, 101.0))]
+    summary = summarise_cells([cells[0], cells[1], cells[2] | {"concurrency": 9}])
+    assert summary["output_throughput"] == pytest.approx(
+        {"median_abs_error": 0.03, "worst_abs_error": 0.08}
+    )
+    assert summary["step_ms"]["median_abs_error"] == pytest.approx(0.1)
+    assert summary["rank_correlation"] == {"4": None, "9": None}  # too few policies
+    assert summary["noise_floor"] == 0.0
+
+
+def test_noise_floor_is_the_median_of_the_cells():
+    cells = [cell("a", [9.0, 10.0, 11.0], 1.0), cell("b", [8.0, 10.0, 12.0], 1.0)]
+    assert summarise_cells(cells)["noise_floor"] == pytest.approx(1.5 * 4.303 / sqrt(3) / 10)
+    assert summarise_cells([cell("a", [9.0], 1.0)])["noise_floor"] is None
+
+
+def test_spearman_by_hand():
+    assert rank_correlation([10, 20, 30, 40], [2, 1, 4, 3]) == pytest.approx(0.6)  # 1 - 6 * 4 / 60
+    # Ranks 1, 2.5, 2.5, 4 with 1, 2, 3, 4: 4.5 / sqrt(4.5 * 5).
+    assert rank_correlation([1, 5, 5, 9], [1, 2, 3, 4]) == pytest.approx(4.5 / sqrt(22.5))
+    assert rank_correlation([3, 2, 1], [1, 2, 3]) == pytest.approx(-1)
+    assert rank_correlation([1, 2], [1, 2]) is None
+    assert rank_correlation([1, 2, 3], [4, 4, 4]) is None
+
+
+def test_spearman_is_over_the_policies_of_a_concurrency():
+    cells = [cell(name, [value] * 2, value, 1) for name, value in zip("abc", (1.0, 2.0, 3.0))]
+    cells += [cell(name, [value] * 2, 4 - value, 8) for name, value in zip("abc", (1.0, 2.0, 3.0))]
+    found = summarise_cells(cells)["rank_correlation"]
+    assert found == {"1": pytest.approx(1), "8": pytest.approx(-1)}
+
+
+def test_inversion_is_paired_by_repeat():
+    # Each alone varies fourfold; their ratio does not.
+    slow = cell("slow", [100.0, 200.0, 400.0], 100.0)
+    fast = cell("fast", [100 * exp(0.2), 200 * exp(0.3), 400 * exp(0.4)], 90.0)
+    (found,) = inversions([slow, fast])
+    half = 4.303 * 0.1 / sqrt(3)
+    assert (found["pair"], found["concurrency"]) == (["fast", "slow"], 4)
+    assert found["measured_ratio"] == pytest.approx(exp(0.3))
+    assert found["interval"] == pytest.approx([exp(0.3 - half), exp(0.3 + half)])
+    assert found["predicted_ratio"] == pytest.approx(0.9)
+    assert summarise_cells([slow, fast])["inversions"] == [found]
+
+
+@pytest.mark.parametrize(
+    ("logs", "predicted", "found"),
+    [
+        (LOGS, 90.0, 1),
+        (LOGS, 100.0, 0),  # predicted equal: not the other way
+        (LOGS, 101.0, 0),
+        ((0.1, 0.2, 0.3), 90.0, 0),  # 0.2 - 0.248 < 0: within noise
+        ((-0.2, -0.3, -0.4), 110.0, 1),
+        ((0.3,), 90.0, 0),  # one repeat knows no noise
+    ],
+)
+def test_inversions_beyond_noise(logs, predicted, found):
+    fast = cell("fast", [100 * exp(one) for one in logs], predicted)
+    assert len(inversions([fast, cell("slow", [100.0] * len(logs), 100.0)])) == found
+
+
+def test_inversions_stay_within_a_concurrency():
+    fast = cell("fast", [200.0] * 3, 90.0, 1)
+    assert summarise_cells([fast, cell("slow", [100.0] * 3, 100.0, 8)])["inversions"] == []
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, nan, inf])
+def test_values_must_be_above_0(value):
+    with pytest.raises(InputError, match="output_throughput of cast at concurrency 4 is"):
+        summarise_cells([with_first(value)])
+    with pytest.raises(InputError, match="output_throughput is"):
+        errors_of(with_first(value)["measured"], with_first(value)["predicted"])
+    with pytest.raises(InputError, match="a measured value is"):
+        noise_of([value, 1.0])
+
+
+def with_first(value: float) -> dict:
+    found = cell("cast", [1.0, 2.0], 1.0)
+    found["measured"]["output_throughput"][0] = value
+    return found
+
+
+def test_summary_refuses_what_it_cannot_pair():
+    with pytest.raises(InputError, match="cells is empty"):
+        summarise_cells([])
+    with pytest.raises(InputError, match="of b at concurrency 4 has 1 repeats; accepted: 2"):
+        summarise_cells([cell("a", [1.0, 2.0], 1.0), cell("b", [1.0], 1.0)])
+
+
+def test_report_names_everything():
+    data = validation(
+        cell("slow", [100.0] * 3, 100.0), cell("fast|er", [200.0, 202.0, 204.0], 90.0)
+    )
+    data["cells"][1]["commits"] |= {"differing": 2, "first": FIRST}
+    text = markdown(data)
+    assert text.startswith("# Predicted against live\n")
+    for fact in ("pair small, drafter block, temperature 0.5", "Card A (cuda, bfloat16, ragged"):
+        assert fact in text
+    assert "host terms round_s 150 us, fitted on 8 prompts in 12 runs" in text
+    assert "48 prompts, 3 repeats, seed 7" in text
+    assert "## 4 requests in flight" in text
+    numbers = "10.0 | 9.00 | -10.0 | 1.00/3.00/1.00 | 1.50/3.00/1.00 | +10.0 |"
+    assert f"| slow | yes | 100.0 ±0.0 | 100.0 | +0.0 | {numbers}" in text
+    # Deviation 2: 4.303 * 2 / sqrt(3) = 4.97; 90 / 202 - 1 = -55.4 %.
+    assert f"| fast\\|er | no (2) | 202.0 ±5.0 | 90.0 | -55.4 | {numbers}" in text
+    assert "median 27.7 %, worst 55.4 % (fast|er at concurrency 4)" in text
+    assert "inversions beyond noise: 1\n" in text
+    assert "fast|er over slow measured 2.020 (1.971 to 2.070), predicted 0.900" in text
+    assert "- rank correlation over policies (Spearman, of throughput): – at 4" in text
+    assert f"- fast|er at concurrency 4: {FIRST}" in text
+    assert "identical to the replay's in 1 of 2 cells" in text
+
+
+def test_lines_hold_the_same_within_their_width():
+    data = usual(sizes=(1, 256), policies=("a", "cast", "a_policy_of_very_long_name(length=4,x=1)"))
+    data["cells"][0]["commits"] |= {"differing": 1, "first": FIRST * 3}
+    found = lines(data)
+    assert max(map(len, found)) <= WIDTH
+    joined = " ".join(" ".join(found).split())
+    for text in ("256 requests in flight", "100.0 ±5.0", "+3.0", "smallest margin 1.2e-05"):
+        assert text in joined
+    at = next(at for at, line in enumerate(found) if line.startswith("a_policy"))
+    name = found[at].split()[0] + "".join(
+        line for line in found[at + 1 : at + 4] if "/" not in line
+    )
+    assert name.startswith("a_policy_of_very_long_name(length=4,x=1)")
+    row = next(line.split() for line in found if line.startswith("cast"))
+    assert row[:6] == ["cast", "yes", "200.0", "±9.9", "196.0", "-2.0"]
+
+
+def test_report_of_one_repeat_claims_no_noise():
+    text = markdown(validation(cell("cast", [100.0], 90.0), cell("slow", [50.0], 95.0)))
+    assert "| cast | yes | 100.0 | 90.0 | -10.0 |" in text
+    assert "inversions beyond noise: unknown from one repeat" in text
+    assert "noise floor: unknown from one repeat" in text
+
+
+def test_command_writes_figure_and_prints_errors(write, tmp_path, capsys):
+    folder, out = write(usual()), tmp_path / "out"
+    assert main([str(folder), "--out", str(out)]) == 0
+    names = [f"predicted_vs_live.{kind}" for kind in ("pdf", "png", "txt")]
+    assert sorted(path.name for path in out.iterdir()) == names
+    assert (out / names[0]).read_bytes().startswith(b"%PDF")
+    assert (out / names[1]).read_bytes().startswith(b"\x89PNG")
+    caption = (out / names[2]).read_text()
+    for fact in (
+        "pair: small",
+        "Card A (cuda, bfloat16)",
+        "48 prompts, 3 repeats",
+        "profile card_a",
+    ):
+        assert fact in caption
+    assert "host terms round_s 150 us, fitted on 8 prompts (12 runs)" in caption
+    assert f"command: python -m analysis {folder} --out" in caption
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    # Deviation 2 % of 100: 4.303 * 2 / sqrt(3) = 5.0 %.
+    expected = ["8", "cast", "yes", "1600.0", "1568.0", "-2.0", "5.0", "-10.0", "+10.0"]
+    assert expected in rows
+
+
+def test_formats_and_the_file_itself(write, capsys):
+    path = str(write(usual()) / "validation.json")
+    assert main([path, "--no-figures", "--format", "markdown"]) == 0
+    assert "| 8 | cast | yes | 1600.0 | 1568.0 | -2.0 | 5.0 | -10.0 | +10.0 |" in (
+        capsys.readouterr().out
+    )
+    assert main([path, "--no-figures", "--format", "csv"]) == 0
+    first = next(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert (first["policy"], first["output_throughput"]) == ("autoregressive", "100.0")
+    assert float(first["output_throughput_error"]) == pytest.approx(0.03)
+    assert (first["draft_ms"], first["draft_ms_predicted"]) == ("1.0", "1.5")
+
+
+def test_figure_draws_every_cell(write):
+    from analysis.validation_plots import validation_figure
+
+    found = read_validation(write(usual()) / "validation.json")
+    live, error, rounds = validation_figure(found).axes
+    points = {
+        (line.get_xdata()[0], line.get_ydata()[0]): line.get_color()
+        for line in live.get_lines()
+        if len(line.get_xdata()) == 1 and line.get_marker() in "os"
+    }
+    assert points[(200.0, 196.0)] == points[(1600.0, 1568.0)] == KNOWN["cast"].colour
+    assert len(points) == 6
+    dots = [line.get_ydata()[0] for line in error.get_lines() if line.get_marker() in "os"]
+    assert dots == pytest.approx([3, -2, 3] * 2)
+    assert [bar.get_height() for bar in error.patches] == pytest.approx(
+        [2 * 4.303 * 2 / sqrt(3)] * 6
+    )
+    assert len(rounds.patches) == 6 * 2 * 3
+    assert [bar.get_height() for bar in rounds.patches[:6]] == [1.0, 3.0, 1.0, 1.5, 3.0, 1.0]
+    assert [text.get_text() for text in rounds.get_xticklabels()] == ["1", "8"]
+
+
+REMOVED = object()
+BAD = [
+    (
+        ("format",),
+        "specdec-summary",
+        "format is 'specdec-summary', expected \"specdec-validation\"",
+    ),
+    (("version",), 2, "version 2 is not supported, expected 1"),
+    (("dtype",), REMOVED, "incomplete: dtype is missing"),
+    (("cells",), [], "cells is [], expected one cell or more"),
+    (("cells", 0), 3, "cells[0] is 3, expected a mapping"),
+    (("host", "round_s"), nan, "host is {'round_s': nan"),
+    (("fitted_on", "runs"), -1, "fitted_on.runs is -1, expected an integer from 0"),
+    (
+        ("repeats",),
+        4,
+        "cells[0].measured.output_throughput is [98.0, 100.0, 102.0], expected a list",
+    ),
+    (
+        ("cells", 1, "measured", "median_tpot_ms", 0),
+        nan,
+        "cells[1].measured.median_tpot_ms is [nan",
+    ),
+    (
+        ("cells", 1, "predicted", "step_ms", "host"),
+        REMOVED,
+        "cells[1].predicted.step_ms.host is mis",
+    ),
+    (
+        ("cells", 1, "predicted", "output_throughput"),
+        inf,
+        "cells[1].predicted.output_throughput is",
+    ),
+    (("cells", 2, "noise"), "low", "cells[2].noise is 'low'"),
+    (
+        ("cells", 2, "error", "step_ms"),
+        0.2,
+        "cells[2].error.step_ms is 0.2, expected 0.1: predicted",
+    ),
+    (("cells", 2, "policy"), "cast", "cells[2] is cast at concurrency 1 once more"),
+    (("summary", "step_ms", "worst_abs_error"), None, "summary.step_ms.worst_abs_error is None"),
+    (("summary", "rank_correlation", "8"), nan, "summary.rank_correlation is"),
+    (("summary", "inversions"), [{"concurrency": 1}], "summary.inversions[0].pair is missing"),
+]
+
+
+@pytest.mark.parametrize(("keys", "value", "message"), BAD)
+def test_bad_files_are_refused(write, tmp_path, capsys, keys, value, message):
+    data = usual()
+    *inner, last = keys
+    node = data
+    for key in inner:
+        node = node[key]
+    if value is REMOVED:
+        del node[last]
+    else:
+        node[last] = value
+    folder = write(data)
+    error = refused(capsys, folder, "--out", tmp_path / "out")
+    assert error.startswith(f"error: {folder / 'validation.json'}: ")
+    assert message in error
+    assert not (tmp_path / "out").exists()
+
+
+def test_bad_commands_are_refused(write, tmp_path, capsys):
+    folder = write(usual())
+    assert "a validation is read alone" in refused(capsys, folder, tmp_path)
+    assert "--metric speedup is of runs" in refused(capsys, folder, "--metric", "speedup")
+    assert "not JSON" in refused(capsys, write("{"))
+    assert "format is None" in refused(capsys, write("[]"))
+
+
+def refused(capsys, *argv: object) -> str:
+    """The one error line of a refused command."""
+    assert main([str(word) for word in argv]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    return err
+
+
+def test_reports_load_neither_torch_nor_analysis():
+    code = (
+        "import sys, real_runner.serving.report; "
+        "loaded = {name.partition('.')[0] for name in sys.modules}; "
+        "assert not loaded & {'torch', 'analysis', 'matplotlib'}, loaded"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
