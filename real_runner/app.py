@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
+from importlib import import_module
 from typing import Any
 
-import traces
-from real_runner.settings import SIZES, choice, folder, mapping, whole
-from simulator.command_line import CONF
+from real_runner.settings import choice
+from simulator.command_line import CONF, normalised
 from simulator.one_line import one_line
 from traces.errors import InputError
 
 INTERRUPTED = 130
 REFUSED = 2
-TASKS = ("train", "record", "evaluate")
-DATA = Path(traces.__file__).parent / "data"
+PROMPT = "demo.prompt="
+TASKS = (
+    "train",
+    "record",
+    "evaluate",
+    "exact",
+    "distribution",
+    "probe",
+    "serve",
+    "validate",
+    "demo",
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -26,7 +35,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"python -m real_runner [KEY=VALUE ...]; keys and defaults:\n\n{_text()}")
         return 0
     try:
-        _perform(_composed(words))
+        from hydra import initialize_config_dir
+
+        with initialize_config_dir(str(CONF), job_name="real_runner", version_base="1.3"):
+            return _perform(_composed(words))
     except KeyboardInterrupt:
         print("interrupted; finished files are kept", file=sys.stderr)
         return INTERRUPTED
@@ -36,7 +48,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         print(f"error: {line}", file=sys.stderr)
         return REFUSED
-    return 0
 
 
 def _text() -> str:
@@ -60,14 +71,19 @@ def _keys() -> list[str]:
 
 
 def _composed(words: list[str]) -> dict[str, Any]:
-    from hydra import compose, initialize_config_dir
+    from hydra import compose
     from omegaconf import OmegaConf
 
-    with initialize_config_dir(str(CONF), job_name="real_runner", version_base="1.3"):
-        return OmegaConf.to_container(compose("real_runner", words), resolve=True)
+    # A prompt is any text: Hydra's grammar would trip over its brackets, colons and commas.
+    prompts = [word for word in words if word.startswith(PROMPT) and word != f"{PROMPT}null"]
+    others = [word for word in words if word not in prompts]
+    config = OmegaConf.to_container(compose("real_runner", normalised(others)), resolve=True)
+    for word in prompts:
+        config["demo"]["prompt"] = word.removeprefix(PROMPT)
+    return config
 
 
-def _perform(config: dict[str, Any]) -> None:
+def _perform(config: dict[str, Any]) -> int:
     choice("task", config["task"], TASKS)
     try:
         import tokenizers  # noqa: F401
@@ -77,44 +93,9 @@ def _perform(config: dict[str, Any]) -> None:
             f"{error.name} is not installed; accepted: an environment with the live extra "
             "(in the clone: pip install -c constraints.txt -e '.[live]')"
         ) from None
-    {"train": _train, "record": _record, "evaluate": _evaluate}[config["task"]](config)
+    module = import_module(f"real_runner.tasks.{config['task']}")
+    return module.run(config, _log) or 0
 
 
 def _log(line: str) -> None:
     print(line, flush=True)
-
-
-def _train(config: dict[str, Any]) -> None:
-    from real_runner.train.task import TrainPlan, train
-
-    sizes = {key: whole(f"train.{key}", v) for key, v in mapping("train", config["train"]).items()}
-    train(TrainPlan(**sizes), Path(folder("output", config["output"]) or "trained_pair"), _log)
-
-
-def _record(config: dict[str, Any]) -> None:
-    from real_runner.generate import BANNED
-    from real_runner.pair.load import SHIPPED, load_pair
-    from real_runner.record import record
-    from real_runner.settings import read_plan
-
-    pair_folder = folder("pair", config["pair"]) or SHIPPED
-    output = Path(folder("output", config["output"]) or f"record/{config['size']}")
-    plan = read_plan(config)
-    pair = load_pair(Path(pair_folder))
-    drafted = pair.target.config.vocab_size - len(BANNED)
-    if plan.pool > drafted:
-        raise InputError(
-            f"record.pool is {plan.pool}; accepted: up to the {drafted} tokens that are drafted"
-        )
-    output.mkdir(parents=True, exist_ok=True)
-    for path in record(pair, plan, output, _log):
-        _log(f"wrote {path}")
-
-
-def _evaluate(config: dict[str, Any]) -> None:
-    from real_runner.evaluate import evaluate
-    from real_runner.pair.load import SHIPPED, load_pair
-
-    pair = load_pair(Path(folder("pair", config["pair"]) or SHIPPED))
-    size = choice("size", config["size"], SIZES)
-    evaluate(pair, Path(folder("output", config["output"]) or DATA), size, _log)

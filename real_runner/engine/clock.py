@@ -1,0 +1,53 @@
+"""Seconds of the phases of a step, measured without waiting for the device."""
+
+from __future__ import annotations
+
+import time
+from typing import Self
+
+import torch
+
+PHASES = ("draft", "order", "allocate", "verify", "commit")
+
+
+class PhaseClock:
+    """Marks on the host's clock, and on the device's where there is one.
+
+    Call `start`, then the name of every phase as it ends; `read` once the step's tokens are on the
+    host, when all events have passed. On a device, draft and verify are its own time between
+    events; the others are the host's.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._cuda = device.type == "cuda"
+        self._marks: list[tuple[str, float, torch.cuda.Event | None]] = []
+
+    def start(self) -> Self:
+        """Begin a step."""
+        self._marks = []
+        return self.mark("start")
+
+    def mark(self, phase: str) -> Self:
+        """The phase called `phase` has ended on the host."""
+        event = None
+        if self._cuda:
+            event = torch.cuda.Event(enable_timing=True)
+            event.record()
+        self._marks.append((phase, time.perf_counter(), event))
+        return self
+
+    def read(self) -> dict[str, float]:
+        """Seconds by phase (0 where it did not happen) and their `total` by the host's clock."""
+        seconds = dict.fromkeys(PHASES, 0.0)
+        for before, after in zip(self._marks, self._marks[1:]):
+            seconds[after[0]] += after[1] - before[1]
+        if self._cuda:
+            self._marks[-1][2].synchronize()
+            for phase in ("draft", "verify"):
+                seconds[phase] = sum(
+                    before[2].elapsed_time(after[2]) * 1e-3
+                    for before, after in zip(self._marks, self._marks[1:])
+                    if after[0] == phase
+                )
+        seconds["total"] = self._marks[-1][1] - self._marks[0][1]
+        return seconds

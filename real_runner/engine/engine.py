@@ -1,0 +1,258 @@
+"""One target and one drafter, and the running requests' state in both: the five phases of a step.
+
+Requests have a place in the batch, in the order of their admission, and a row in the caches; rows
+need not be in that order, so that a request that ends moves no other's keys.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from real_runner.engine.attend import DenseAttend, PromptAttend
+from real_runner.engine.cache import KVCache, rounded
+from real_runner.engine.models import LiveDrafter, LiveTarget
+from real_runner.engine.pack import PACKINGS, Trees, pack
+from real_runner.engine.walk import DraftLaws, Round, Verifier, Walk, ban, make_verifier
+from simulator.orders import BlockScores, DraftHead, build_block
+from simulator.orders.specs import Order
+from simulator.orders.table import OrderTable
+from traces.errors import InputError
+
+HEADROOM = 160  # columns beyond a text: a tree being verified, a block being drafted
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How the engine runs, whatever the policy."""
+
+    packing: str = "ragged"
+    pool: int = 16  # ranks per depth of a block drafter's scores
+    graphs: bool = False  # replay captured graphs for the verify pass (CUDA)
+
+    def __post_init__(self) -> None:
+        if self.packing not in PACKINGS:
+            raise InputError(f"packing is {self.packing!r}; accepted: {', '.join(PACKINGS)}")
+
+
+class Engine:
+    """Holds caches for `capacity` requests of up to `columns` tokens.
+
+    Args:
+        drafter: None for plain decoding, which then taps no states.
+        verifier: how trees are walked; by default greedy match.
+        head: `draft_head` of the pair, to share the rows it keeps between engines.
+    """
+
+    def __init__(
+        self,
+        target: LiveTarget,
+        drafter: LiveDrafter | None,
+        capacity: int,
+        columns: int,
+        verifier: Verifier | None = None,
+        settings: Settings | None = None,
+        head: DraftHead | None = None,
+    ) -> None:
+        self.target, self.drafter = target, drafter
+        self.settings = settings or Settings()
+        self.verifier = verifier or make_verifier(0.0)
+        columns = columns + HEADROOM
+        self.cache = KVCache(target, capacity, columns)
+        self.context = (
+            None if drafter is None else KVCache(drafter_shape(target, drafter), capacity, columns)
+        )
+        self.head = head
+        if head is None and drafter is not None:
+            self.head = draft_head(target, drafter)
+        self.row = np.zeros(0, np.int64)  # (batch,) cache row of every request
+        self.length = np.zeros(0, np.int64)  # (batch,) tokens before the root
+        self.root = np.zeros(0, np.int64)  # (batch,) last token emitted
+        self._fresh: list[tuple[Tensor, np.ndarray, np.ndarray]] = []  # states, places, positions
+
+    @property
+    def batch(self) -> int:
+        return len(self.row)
+
+    @torch.inference_mode()
+    def admit(self, prompt: np.ndarray, seed: int, root: int | None = None) -> int:
+        """Read a prompt into the next place; returns its root: output 0, or the one given.
+
+        prompt (t,): with `root`, all tokens before it, outputs included.
+        """
+        row = int(np.setdiff1d(np.arange(self.batch + 1), self.row)[0])
+        self.cache.ensure(len(prompt) + HEADROOM)
+        tokens = torch.from_numpy(np.asarray(prompt, np.int64)).to(self.target.device)[None]
+        positions = torch.arange(len(prompt), device=tokens.device)[None]
+        attend = PromptAttend(self.cache, row)
+        hidden, tapped = self.target.forward(tokens, positions, attend, self._taps)
+        if self.drafter is not None:
+            self._extend(tapped[0], np.full(len(prompt), row), np.arange(len(prompt)))
+        if root is None:
+            logits = ban(self.target.logits(hidden[0, -1]), self.target.banned_tokens)
+            root = self.verifier.first(logits, seed)
+        self.row = np.append(self.row, row)
+        self.length = np.append(self.length, len(prompt))
+        self.root = np.append(self.root, root)
+        return root
+
+    @property
+    def _taps(self) -> tuple[int, ...]:
+        return () if self.drafter is None else self.drafter.taps
+
+    def release(self, going: np.ndarray) -> None:
+        """Keep the requests of `going` (batch,) bool; the others' places and rows are free."""
+        place = np.cumsum(going) - 1
+        self._fresh = [
+            (states[torch.from_numpy(going[at])], place[at[going[at]]], position[going[at]])
+            for states, at, position in self._fresh
+        ]
+        self.row, self.length, self.root = self.row[going], self.length[going], self.root[going]
+
+    def _settle(self) -> None:
+        """Let the batch hold exactly the first rows: a pass reads them in place."""
+        free = np.setdiff1d(np.arange(self.batch), self.row)
+        for place, row in zip(np.flatnonzero(self.row >= self.batch), free, strict=True):
+            length = int(self.length[place])
+            self.cache.move(int(self.row[place]), int(row), length)
+            if self.context is not None:
+                self.context.move(int(self.row[place]), int(row), length)
+            self.row[place] = row
+
+    @torch.inference_mode()
+    def draft(self) -> BlockScores:
+        """Draft one block per request; scores in the order of the batch."""
+        self._settle()
+        for states, place, position in self._fresh:
+            self._extend(states, self.row[place], position)
+        self._fresh = []
+        order = np.argsort(self.row)
+        slots, device = self.drafter.slots, self.target.device
+        columns = rounded(int(self.length.max()) + slots)
+        self.context.ensure(columns)
+        length = torch.from_numpy(self.length[order]).to(device)
+        row = torch.arange(self.batch, device=device).repeat_interleave(slots)
+        column = (length[:, None] + torch.arange(slots, device=device)).flatten()
+        seen = torch.arange(columns, device=device) < (length + slots)[:, None]
+        mask = torch.zeros(seen.shape, device=device, dtype=self.target.dtype)
+        mask = mask.masked_fill_(~seen, float("-inf"))[:, None, None]
+        attend = DenseAttend(self.context, row, column, mask.expand(-1, -1, slots, -1))
+        anchor = torch.from_numpy(self.root[order]).to(device)
+        hidden = self.drafter.forward(anchor, length, attend)
+        back = torch.from_numpy(self.row).to(device)
+        logits = ban(self.drafter.logits(hidden[back]), self.target.banned_tokens)
+        self._drafted = logits
+        return block_scores(self.drafter, logits, self.settings.pool, self.head, self.root)
+
+    def order(self, spec: Order, block: BlockScores) -> OrderTable:
+        """The order of every request's block, by the simulator's kernel."""
+        return build_block(spec, block)
+
+    @torch.inference_mode()
+    def verify(self, table: OrderTable | None, width: np.ndarray, seeds, output_index) -> Walk:
+        """One target pass over the first `width` (batch,) nodes of every request, and its walk.
+
+        seeds (batch,) of the requests, output_index (batch,) of their roots.
+        """
+        self._settle()
+        order = np.argsort(self.row)  # the pass runs in the order of rows
+        trees = self.trees(table, width).arranged(order)
+        packed = pack(trees, self.cache, self.settings.packing, self.target.dtype)
+        hidden, tapped = self.target.forward(
+            packed.tokens, packed.positions, packed.attend, self._taps
+        )
+        logits = self.target.logits(packed.per_request(hidden))
+        ban(logits, self.target.banned_tokens)
+        laws = None if table is None else DraftLaws(self.drafter, self._drafted, order)
+        seen = Round(trees, packed, logits, seeds[order], output_index[order], laws)
+        walk = self.verifier.walk(seen)
+        self._walked = (trees, packed, tapped, walk)
+        return Walk(*(getattr(walk, name)[self.row] for name in walk.__slots__))
+
+    def trees(self, table: OrderTable | None, width: np.ndarray) -> Trees:
+        """The nodes to verify, in the order of the batch; no table: the roots alone."""
+        if table is None:
+            none = np.zeros((self.batch, 1), np.int64)
+            return Trees(self.root, self.length, width, none, none - 1, none)
+        most = max(int(width.max()), 1)
+        parts = (part[:, :most] for part in (table.token, table.parent, table.depth))
+        return Trees(self.root, self.length, width, *parts)
+
+    @torch.inference_mode()
+    def commit(self) -> None:
+        """Keep the accepted tokens' keys, values and states; the bonus becomes the root."""
+        trees, packed, tapped, walk = self._walked
+        request, step = np.nonzero(np.arange(walk.path.shape[1] + 1) <= walk.accepted[:, None])
+        node = np.concatenate([np.full((len(trees), 1), -1), walk.path], axis=1)[request, step]
+        start = trees.length[request]
+        self.cache.keep(request, start + node + 1, start + step)  # a row is its request's place
+        place = np.argsort(self.row)  # of the batch, by row
+        if self.drafter is not None:
+            index = torch.from_numpy(packed.index(request, node + 1)).to(tapped.device)
+            states = packed.per_request(tapped)[index]
+            self._fresh.append((states, place[request], start + step))
+        self.length = self.length + walk.accepted[self.row] + 1
+        last = np.take_along_axis(walk.token, walk.accepted[:, None], 1)[:, 0]
+        self.root = last[self.row]
+
+    def pretend(self, batch: int, prefix: int, rng: np.random.Generator) -> None:
+        """Stand where `batch` requests have `prefix` cached tokens and random roots (a probe).
+
+        Running requests are lost; cached contents are whatever lies there.
+        """
+        self.row, self.length = np.arange(batch), np.full(batch, prefix)
+        self.root, self._fresh = rng.integers(self.target.vocab_size, size=batch), []
+
+    def hand(self, states: Tensor, place: np.ndarray, position: np.ndarray) -> None:
+        """States (n, taps * width) of committed tokens, for the next draft to take in."""
+        self._fresh.append((states, place, position))
+
+    def _extend(self, states: Tensor, row: np.ndarray, position: np.ndarray) -> None:
+        """Give the drafter the target's states (n, taps * width) of committed tokens."""
+        self.context.ensure(int(position.max(initial=0)) + HEADROOM)
+        row, position = (torch.from_numpy(part).to(states.device) for part in (row, position))
+        for layer, (key, value) in enumerate(self.drafter.context(states[None], position[None])):
+            new = (part[0].transpose(0, 1) for part in (key, value))
+            self.context.write(layer, row, position, *new)
+
+
+@dataclass(frozen=True, slots=True)
+class _CacheShape:
+    layers: int
+    kv_heads: int
+    head_dim: int
+    device: torch.device
+    dtype: torch.dtype
+
+
+def drafter_shape(target: LiveTarget, drafter: LiveDrafter) -> _CacheShape:
+    """What a cache must know to hold the drafter's context."""
+    shape = (drafter.layers, drafter.kv_heads, drafter.head_dim)
+    return _CacheShape(*shape, target.device, target.dtype)
+
+
+def draft_head(target: LiveTarget, drafter: LiveDrafter) -> DraftHead:
+    """What orders need of the drafter besides a block's logits."""
+    factors = (None, None)
+    if drafter.markov is not None:
+        factors = tuple(factor.double().cpu().numpy() for factor in drafter.markov)
+    head = DraftHead(target.vocab_size, None, *factors, target.banned_tokens)
+    head.fill()
+    return head
+
+
+def block_scores(
+    drafter: LiveDrafter, logits: Tensor, pool: int, head: DraftHead, anchor_token: np.ndarray
+) -> BlockScores:
+    """Scores on the host of logits (b, D, V), banned tokens at -inf.
+
+    Pools of the best log-probabilities where scores ignore the parent, rounded as a recording in
+    the same type rounds them; the whole law where they do not.
+    """
+    if drafter.markov is None:
+        best = logits.double().log_softmax(-1).topk(pool, sorted=True)
+        return BlockScores(best.indices.cpu().numpy(), best.values.to(logits.dtype).cpu().numpy())
+    return BlockScores(logits=logits.cpu().numpy(), head=head, anchor_token=anchor_token)

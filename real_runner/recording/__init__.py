@@ -1,0 +1,1 @@
+"""Recording any live pair in the project's format: `python -m real_runner task=record`."""

@@ -1,0 +1,1 @@
+"""Serving requests live: the same policies, ledger and metrics as the simulator's."""

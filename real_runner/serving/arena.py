@@ -1,0 +1,143 @@
+"""One pair, one recording of it and one profile: every policy replayed and served on them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import simpy
+
+from real_runner.engine.engine import Engine, Settings, draft_head
+from real_runner.engine.models import LiveDrafter, LivePair
+from real_runner.engine.walk import Verifier
+from real_runner.serving.requests import Requests, requests_of
+from real_runner.serving.server import LiveServer, OnEnd
+from simulator.cost import StepCost
+from simulator.inputs import typical_context
+from simulator.ledger import Facts, texts_of
+from simulator.load_policy import make_policy
+from simulator.orders import DraftHead
+from simulator.policy import FITTING, Lab, Policy
+from simulator.run import tables_of
+from simulator.server import Server
+from simulator.workload import Workload, start
+from traces.recording import Recording
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A live run: its facts, and the tokens of every request (recorded ones before them)."""
+
+    facts: Facts
+    outputs: list[list[int]]
+    ordered: np.ndarray  # (steps,) nodes put in order
+    trees: np.ndarray  # (steps,) bool: trees were verified
+
+
+@dataclass(frozen=True, eq=False)
+class Arena:
+    """Replays and serves the same workloads; a policy is fitted the same way for both."""
+
+    pair: LivePair
+    drafter: LiveDrafter
+    recording: Recording
+    cost: StepCost
+    verifier: Verifier
+    settings: Settings = field(default_factory=Settings)
+
+    @cached_property
+    def tables(self):
+        """Order tables of the recording."""
+        return tables_of(self.recording)
+
+    @cached_property
+    def head(self) -> DraftHead:
+        """Shared by the engines of every run."""
+        return draft_head(self.pair.target, self.drafter)
+
+    @cached_property
+    def requests(self) -> Requests:
+        """The recording's texts, to be written again."""
+        return requests_of(self.recording)
+
+    def fitted(self, node: Mapping[str, Any], capacity: int) -> Policy:
+        """A fresh policy, fitted on the recording's calibration and tuning splits."""
+        policy = make_policy(node)
+        fit(policy, self.recording, self.cost, capacity, self.tables)
+        return policy
+
+    def replay(
+        self,
+        node: Mapping[str, Any],
+        workload: Workload,
+        capacity: int,
+        price: StepCost | None = None,
+    ) -> Facts:
+        """What the simulator says of a workload over the recording.
+
+        price: what steps take, where that is not what the policy is told.
+        """
+        env = simpy.Environment()
+        policy = self.fitted(node, capacity)
+        server = Server(
+            env,
+            policy,
+            self.recording,
+            price or self.cost,
+            workload,
+            capacity,
+            self.tables,
+            told=self.cost,
+        )
+        start(workload, env, server)
+        env.run(env.process(server.serve()))
+        return server.ledger.facts(texts_of(self.recording, workload))
+
+    def serve(
+        self,
+        node: Mapping[str, Any],
+        workload: Workload,
+        capacity: int,
+        requests: Requests | None = None,
+        on_end: OnEnd | None = None,
+    ) -> Served:
+        """The same workload live."""
+        policy = self.fitted(node, capacity)
+        requests = requests or self.requests
+        drafter = self.drafter if policy.drafts else None
+        engine = Engine(
+            self.pair.target,
+            drafter,
+            capacity,
+            requests.longest,
+            self.verifier,
+            self.settings,
+            None if drafter is None else self.head,
+        )
+        server = LiveServer(engine, policy, self.cost, workload, requests, capacity, on_end)
+        facts = server.run()
+        ordered, trees = np.array(server.step_orders or [(0, False)]).T
+        return Served(facts, server.outputs, ordered, trees.astype(bool))
+
+
+def fit(policy: Policy, recording: Recording, cost: StepCost, capacity: int, tables) -> None:
+    """Let the policy fit on the recording's calibration and tuning splits."""
+    fitting = np.concatenate([recording.anchors_of(split) for split in FITTING])
+    policy.prepare(
+        Lab(
+            recording=recording,
+            cost=cost,
+            max_batch=capacity,
+            context=typical_context(recording),
+            table=lambda spec: tables(spec).only(fitting),
+        )
+    )
+
+
+def plain_workload(sequences: np.ndarray, clients: int) -> Workload:
+    """Every sequence once and from its first token, in a closed loop of `clients`."""
+    none = np.zeros(len(sequences), np.int64)
+    return Workload(sequences, none, none.astype(bool), None, min(clients, len(sequences)))

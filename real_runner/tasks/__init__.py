@@ -1,0 +1,1 @@
+"""Tasks of the command line: one file each, `run(config, log)`."""

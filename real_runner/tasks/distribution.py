@@ -1,0 +1,110 @@
+"""task=distribution: tokens 2 to 4 under every policy against plain sampling, independent draws.
+
+A verifier that is known to be wrong goes through the same test, so that one sees what it can find.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from real_runner.settings import (
+    CORPUS_LICENSE,
+    corpus_domains,
+    mapping,
+    policy_nodes,
+    temperature_of,
+    whole,
+)
+from traces.errors import InputError
+
+DIFFERENT = 1  # exit status
+TOKENS = 4
+FALSE_ALARM = 0.01  # over all policies together
+BATCH = 125  # requests in flight
+
+
+def run(config: dict[str, Any], log: Callable[[str], None]) -> int:
+    """Print a p-value per policy, and how often the wrong verifier is found; 1 if a policy fails."""
+    from real_runner.engine.engine import Settings
+    from real_runner.engine.walk import DrawAndMatch, IndependentDraws
+    from real_runner.engine.wrong import TopKWithFullResiduals
+    from real_runner.load import chosen_drafter, load_live
+    from real_runner.recording.record import RecordPlan, corpus_prompts, record_in_memory
+    from real_runner.serving.arena import Arena
+    from real_runner.serving.distribution import prefix_tests
+    from simulator.inputs import load_cost
+
+    node = mapping("distribution", config["distribution"])
+    policies = policy_nodes("distribution.policies", node["policies"])
+    samples = whole("distribution.samples", node["samples"])
+    trials = whole("distribution.trials", node["trials"])
+    temperature = temperature_of("temperature", config["temperature"])
+    if not temperature:
+        raise InputError("temperature is 0; accepted for task=distribution: above 0, such as 1")
+    domains = corpus_domains("distribution.domains", node["domains"])
+    settings = Settings(packing=config["packing"])
+    cost = load_cost(config["latency"])
+    seed = whole("distribution.seed", node["seed"])
+    plan = RecordPlan(domains, 40, (temperature,), 1, CORPUS_LICENSE, settings.pool, seed, "live")
+    pair = load_live(config)
+    drafter = chosen_drafter(pair, config)
+    prompts = corpus_prompts(pair, domains, 4, seed)
+    recording = record_in_memory(pair, drafter, plan, prompts, temperature)
+    shortest = [_shortest(recording, domain) for domain in domains]
+    each = -(-samples // len(shortest))
+    log(
+        f"{pair.name}, {drafter.kind} drafter, temperature {temperature:g}: tokens 2 to {TOKENS} of "
+        f"{len(shortest)} prompts behind a given first, {each} samples of each and side"
+    )
+
+    def drawn(policy: dict[str, Any], stream: int, verifier=DrawAndMatch) -> list[list[tuple]]:
+        draws = IndependentDraws(temperature, np.random.default_rng([seed, stream]))
+        arena = Arena(pair, drafter, recording, cost, verifier(draws), settings)
+        return sample(arena, policy, shortest, each)
+
+    (plain,) = policy_nodes("policy", ["autoregressive"])
+    base = drawn(plain, 0)
+    limit, failed = FALSE_ALARM / len(policies), 0
+    for index, policy in enumerate(policies, start=1):
+        result = prefix_tests(list(zip(drawn(policy, index), base, strict=True)))
+        failed += result.p_value < limit
+        log(f"{policy['name']:22} {result}{'  DIFFERS' if result.p_value < limit else ''}")
+    log(f"differ at {limit:.2g} (false alarms {FALSE_ALARM:g} over all): {failed}")
+    (tree,) = policy_nodes("policy", ["fixed_tree"])
+    tree = tree | {"nodes": 8, "branch": 8}  # the root's top 8 mostly
+    found = 0
+    for trial in range(trials):
+        stream = 1000 + trial
+        wrong = prefix_tests(
+            list(zip(drawn(tree, stream, TopKWithFullResiduals), base, strict=True))
+        )
+        found += wrong.p_value < limit
+        log(f"top-k set, full-vocabulary residuals (wrong) {wrong}")
+    log(f"wrong verifier found in {found} of {trials} trials")
+    return DIFFERENT if failed or not found else 0
+
+
+def _shortest(recording, domain: str) -> int:
+    sequences = recording.sequences_of("report", domain)
+    return int(sequences[np.argmin(recording["prompt_len"][sequences])])
+
+
+def sample(arena, policy: dict[str, Any], sequences: list[int], each: int) -> list[list[tuple]]:
+    """Tokens 2 to 4 of `each` requests per sequence, whose first is given; a list per sequence."""
+    from dataclasses import replace
+
+    from real_runner.serving.arena import plain_workload
+
+    cap = np.full(len(arena.requests), TOKENS)
+    requests = replace(arena.requests, max_new_tokens=cap)
+    asked = np.tile(sequences, each)
+    # As a warm-up request at output 0, each starts from the recorded first token.
+    work = replace(plain_workload(asked, BATCH), warmup=np.ones(len(asked), bool))
+    served = arena.serve(policy, work, BATCH, requests)
+    groups: dict[int, list[tuple]] = {sequence: [] for sequence in sequences}
+    for sequence, output in zip(asked.tolist(), served.outputs, strict=True):
+        groups[sequence].append(tuple(output[1:]))
+    return list(groups.values())

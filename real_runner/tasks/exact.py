@@ -1,0 +1,109 @@
+"""task=exact: every policy's rounds against the simulator's replay, and its texts against plain
+decoding, on the shipped corpus.
+
+The recording replayed is made now, in the live type: rounding could move near ties otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from real_runner.settings import (
+    CORPUS_LICENSE,
+    corpus_domains,
+    mapping,
+    policy_nodes,
+    temperature_of,
+    whole,
+    wholes,
+)
+
+DIFFERENT = 1  # exit status
+
+
+def run(config: dict[str, Any], log: Callable[[str], None]) -> int:
+    """Print rounds compared and differences; status 1 if one is no near tie."""
+    from real_runner.engine.engine import Settings
+    from real_runner.engine.walk import make_verifier
+    from real_runner.load import chosen_drafter, load_live
+    from real_runner.recording.record import RecordPlan, corpus_prompts, record_in_memory
+    from real_runner.serving.arena import Arena
+    from simulator.inputs import load_cost
+
+    node = mapping("exact", config["exact"])
+    policies = policy_nodes("exact.policies", node["policies"])
+    concurrency = wholes("exact.concurrency", node["concurrency"])
+    temperature = temperature_of("temperature", config["temperature"])
+    settings = Settings(packing=config["packing"])
+    cost = load_cost(config["latency"])
+    plan = RecordPlan(
+        domains=corpus_domains("exact.domains", node["domains"]),
+        max_new_tokens=whole("max_new_tokens", config["max_new_tokens"]),
+        temperatures=(temperature,),
+        shard_mb=1,
+        text_license=CORPUS_LICENSE,
+        pool=settings.pool,
+        seed=whole("exact.seed", node["seed"]),
+        name="live",
+        stored=config["dtype"],
+    )
+    pair = load_live(config)
+    drafter = chosen_drafter(pair, config)
+    count = whole("exact.prompts_per_domain", node["prompts_per_domain"])
+    prompts = corpus_prompts(pair, plan.domains, count, plan.seed)
+    recording = record_in_memory(pair, drafter, plan, prompts, temperature)
+    sequences = recording.sequences_of("report")
+    log(
+        f"{pair.name}, {drafter.kind} drafter, {config['dtype']}, temperature {temperature:g}, "
+        f"{config['packing']} packing: {len(sequences)} held-out prompts"
+    )
+    arena = Arena(pair, drafter, recording, cost, make_verifier(temperature), settings)
+    plain = plain_texts(arena, sequences)
+    log(
+        f"{'policy':22}{'requests in flight':>19}{'rounds':>8}{'differences':>12}{'texts':>7}  other"
+    )
+    rounds = real = ties = other_texts = 0
+    for size in concurrency:
+        for policy in policies:
+            found, other = one_cell(arena, policy, sequences, size, plain)
+            rounds, other_texts = rounds + found.rounds, other_texts + other
+            if found.first is not None:
+                ties += found.first.near_tie
+                real += not found.first.near_tie
+            log(
+                f"{policy['name']:22}{size:19}{found.rounds:8}{found.differing:12}"
+                f"{len(sequences):7}{other:7}"
+            )
+            if found.first is not None:
+                log(f"    {found.first}")
+    log(
+        f"{rounds} rounds compared; runs that differ: {real}, runs that differ from a near tie on: "
+        f"{ties}; texts other than plain decoding's: {other_texts}"
+    )
+    return DIFFERENT if real or (other_texts and not ties) else 0
+
+
+def plain_texts(arena, sequences: np.ndarray) -> list[list[int]]:
+    """What plain decoding writes, one request at a time."""
+    from real_runner.serving.arena import plain_workload
+
+    (node,) = policy_nodes("policy", ["autoregressive"])
+    return arena.serve(node, plain_workload(sequences, 1), 1).outputs
+
+
+def one_cell(arena, node: dict[str, Any], sequences: np.ndarray, size: int, plain):
+    """Comparison of rounds, and texts that differ from plain decoding's, of one policy."""
+    from real_runner.serving.arena import plain_workload
+    from real_runner.serving.compare import compare_rounds
+
+    work = plain_workload(sequences, size)
+    replayed = arena.replay(node, work, size)
+    served = arena.serve(node, work, size)
+    order = arena.fitted(node, size).order
+    tables = () if order is None else (arena.tables(order),)
+    found = compare_rounds(replayed, served.facts, arena.recording, tables)
+    other = sum(a != b for a, b in zip(served.outputs, plain, strict=True))
+    return found, other

@@ -1,0 +1,193 @@
+"""task=validate: how far the simulator's predictions are from live runs on this machine."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from real_runner.settings import (
+    CORPUS_LICENSE,
+    corpus_domains,
+    folder,
+    mapping,
+    policy_nodes,
+    temperature_of,
+    whole,
+    wholes,
+)
+from traces.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Checked settings."""
+
+    output: Path
+    policies: list[dict[str, Any]]
+    concurrency: list[int]
+    domains: tuple[str, ...]
+    prompts_per_domain: int
+    repeats: int
+    seed: int
+    grid: Any
+    probe_warmup: int
+    probe_repeats: int
+    temperature: float
+    max_new_tokens: int
+
+
+def run(config: dict[str, Any], log: Callable[[str], None]) -> int:
+    """Measure, predict, write validation.json, report.md, the profile and the figure."""
+    from real_runner.load import chosen_drafter, load_live
+
+    asked = read(config)
+    pair = load_live(config)
+    drafter = chosen_drafter(pair, config)
+    validation, arena_of = _prepared(config, asked, pair, drafter, log)
+    interrupted = False
+    try:
+        validation.run(log)
+    except KeyboardInterrupt:
+        if not validation.collected.repeats:
+            raise
+        interrupted = True
+        log(f"interrupted: reporting {validation.collected.repeats} complete repeats")
+    report = _report(config, asked, validation, pair, drafter)
+    _write(asked.output, report, validation, log)
+    return 130 if interrupted else 0
+
+
+def read(config: dict[str, Any]) -> Asked:
+    """The settings of a configuration; InputError for the first bad one."""
+    from real_runner.probing.grid import Grid
+
+    node = mapping("validate", config["validate"])
+    sizes = wholes("validate.concurrency", node["concurrency"])
+    count = whole("validate.prompts_per_domain", node["prompts_per_domain"])
+    if count < 4:
+        raise InputError(
+            f"validate.prompts_per_domain is {count}; accepted: at least 4, of which one "
+            "calibrates, one tunes and two are judged"
+        )
+    grid = Grid(
+        batches=tuple(sorted(wholes("validate.batches", node["batches"]))),
+        packed_per_request=tuple(
+            sorted(wholes("validate.packed_per_request", node["packed_per_request"]))
+        ),
+        prefixes=tuple(sorted(wholes("validate.prefixes", node["prefixes"]))),
+        prompt_tokens=tuple(sorted(wholes("validate.prompt_tokens", node["prompt_tokens"]))),
+    )
+    return Asked(
+        output=Path(folder("output", config["output"]) or "validation"),
+        policies=policy_nodes("validate.policies", node["policies"]),
+        concurrency=sizes,
+        domains=corpus_domains("validate.domains", node["domains"]),
+        prompts_per_domain=count,
+        repeats=whole("validate.repeats", node["repeats"]),
+        seed=whole("validate.seed", node["seed"]),
+        grid=grid,
+        probe_warmup=whole("validate.probe_warmup", node["probe_warmup"]),
+        probe_repeats=whole("validate.probe_repeats", node["probe_repeats"]),
+        temperature=temperature_of("temperature", config["temperature"]),
+        max_new_tokens=whole("max_new_tokens", config["max_new_tokens"]),
+    )
+
+
+def _prepared(config, asked: Asked, pair, drafter, log):
+    """The validation of a fresh recording in the live type."""
+    from real_runner.engine.engine import Settings
+    from real_runner.engine.walk import make_verifier
+    from real_runner.probing import Probe
+    from real_runner.recording.record import RecordPlan, corpus_prompts, record_in_memory
+    from real_runner.serving.arena import Arena
+    from real_runner.serving.validation import Plan, Validation
+
+    settings = Settings(packing=config["packing"], graphs=config["graphs"])
+    plan = RecordPlan(
+        domains=asked.domains,
+        max_new_tokens=asked.max_new_tokens,
+        temperatures=(asked.temperature,),
+        shard_mb=1,
+        text_license=CORPUS_LICENSE,
+        pool=settings.pool,
+        seed=asked.seed,
+        name="live",
+        stored="float32" if config["dtype"] == "bfloat16" else config["dtype"],
+    )
+    prompts = corpus_prompts(pair, asked.domains, asked.prompts_per_domain, asked.seed)
+    recording = record_in_memory(pair, drafter, plan, prompts, asked.temperature)
+    log(f"{recording.num_sequences} texts recorded, {recording.num_anchors} anchors")
+    verifier = make_verifier(asked.temperature)
+
+    def arena_of(cost):
+        return Arena(pair, drafter, recording, cost, verifier, settings)
+
+    probe = Probe(pair, drafter, settings, verifier)
+    wanted = Plan(
+        policies=asked.policies,
+        concurrency=asked.concurrency,
+        repeats=asked.repeats,
+        grid=asked.grid,
+        probe_warmup=asked.probe_warmup,
+        probe_repeats=asked.probe_repeats,
+        seed=asked.seed,
+    )
+    return Validation(arena_of, probe, wanted), arena_of
+
+
+def _report(config, asked: Asked, validation, pair, drafter) -> dict[str, Any]:
+    """`validation.json`."""
+    from real_runner.probing.header import hardware
+
+    profile = validation.profile()
+    host = validation.fit(profile)
+    recording, collected = validation.arena.recording, validation.collected
+    fitted = sum(len(recording.sequences_of(split)) for split in ("calibration", "tuning"))
+    terms = {name: value for name, value in asdict(host).items() if name != "overlap"}
+    return {
+        "format": "specdec-validation",
+        "version": 1,
+        "pair": pair.name,
+        "drafter": drafter.kind,
+        "hardware": hardware(pair.target.device),
+        "device": pair.target.device.type,
+        "dtype": config["dtype"],
+        "packing": config["packing"],
+        "temperature": asked.temperature,
+        "profile": profile.name,
+        "host": terms,
+        "fitted_on": {"prompts": int(fitted), "runs": len(collected.fitted)},
+        "prompts": len(recording.sequences_of("report")),
+        "repeats": collected.repeats,
+        "seed": asked.seed,
+        **validation.result(profile, host),
+    }
+
+
+def _write(output: Path, report: dict[str, Any], validation, log) -> None:
+    from real_runner.serving.report import lines, markdown
+    from simulator.cost import write_profile
+    from simulator.results import write_files
+
+    for line in lines(report):
+        log(line)
+    text = json.dumps(report, indent=2, allow_nan=False) + "\n"
+    write_files(
+        output,
+        {
+            "report.md": lambda path: path.write_text(markdown(report), encoding="utf-8"),
+            "validation.json": lambda path: path.write_text(text, encoding="utf-8"),
+        },
+    )
+    profile = validation.profile()
+    header = asdict(profile.header)
+    write_profile(output / "validation.csv", header, profile.verify, profile.draft, profile.prefill)
+    # A process of its own: the figure is the analysis' business, which reads result files alone.
+    drawn = [sys.executable, "-m", "analysis", str(output), "--out", str(output)]
+    subprocess.run(drawn, check=True, stdout=subprocess.DEVNULL)
+    log(f"wrote {output}")
