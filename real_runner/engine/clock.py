@@ -7,6 +7,7 @@ from typing import Self
 
 import torch
 
+DEVICE = ("draft", "verify")  # phases that the device's clock measures where there is one
 PHASES = ("draft", "order", "allocate", "verify", "commit")
 
 
@@ -14,8 +15,8 @@ class PhaseClock:
     """Marks on the host's clock, and on the device's where there is one.
 
     Call `start`, then the name of every phase as it ends; `read` once the step's tokens are on the
-    host, when all events have passed. On a device, draft and verify are its own time between
-    events; the others are the host's.
+    host, when the events of draft and verify have passed. On a device, these two are its own time
+    between events; the others are the host's.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -40,14 +41,13 @@ class PhaseClock:
         """Seconds by phase (0 where it did not happen) and their `total` by the host's clock."""
         seconds = dict.fromkeys(PHASES, 0.0)
         for before, after in zip(self._marks, self._marks[1:]):
-            seconds[after[0]] += after[1] - before[1]
+            if not self._cuda or after[0] not in DEVICE:
+                seconds[after[0]] += after[1] - before[1]
         if self._cuda:
-            self._marks[-1][2].synchronize()
-            for phase in ("draft", "verify"):
-                seconds[phase] = sum(
-                    before[2].elapsed_time(after[2]) * 1e-3
-                    for before, after in zip(self._marks, self._marks[1:])
-                    if after[0] == phase
-                )
+            for before, after in zip(self._marks, self._marks[1:]):
+                if after[0] in DEVICE:
+                    # Passed already, as its tokens are on the host; commit is not waited for.
+                    after[2].synchronize()
+                    seconds[after[0]] += before[2].elapsed_time(after[2]) * 1e-3
         seconds["total"] = self._marks[-1][1] - self._marks[0][1]
         return seconds

@@ -27,7 +27,7 @@ BATCH = 125  # requests in flight
 
 
 def run(config: dict[str, Any], log: Callable[[str], None]) -> int:
-    """Print a p-value per policy, and how often the wrong verifier is found; 1 if a policy fails."""
+    """Print p-values, and how often the wrong verifier is found; status 1 if a policy fails."""
     from real_runner.engine.engine import Settings
     from real_runner.engine.walk import DrawAndMatch, IndependentDraws
     from real_runner.engine.wrong import TopKWithFullResiduals
@@ -56,8 +56,8 @@ def run(config: dict[str, Any], log: Callable[[str], None]) -> int:
     shortest = [_shortest(recording, domain) for domain in domains]
     each = -(-samples // len(shortest))
     log(
-        f"{pair.name}, {drafter.kind} drafter, temperature {temperature:g}: tokens 2 to {TOKENS} of "
-        f"{len(shortest)} prompts behind a given first, {each} samples of each and side"
+        f"{pair.name}, {drafter.kind} drafter, temperature {temperature:g}: tokens 2 to {TOKENS} "
+        f"of {len(shortest)} prompts behind a given first, {each} samples of each and side"
     )
 
     def drawn(policy: dict[str, Any], stream: int, verifier=DrawAndMatch) -> list[list[tuple]]:

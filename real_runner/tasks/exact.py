@@ -63,7 +63,8 @@ def run(config: dict[str, Any], log: Callable[[str], None]) -> int:
     arena = Arena(pair, drafter, recording, cost, make_verifier(temperature), settings)
     plain = plain_texts(arena, sequences)
     log(
-        f"{'policy':22}{'requests in flight':>19}{'rounds':>8}{'differences':>12}{'texts':>7}  other"
+        f"{'policy':22}{'requests in flight':>19}{'rounds':>8}{'differences':>12}"
+        f"{'texts':>7}{'other':>7}"
     )
     rounds = real = ties = other_texts = 0
     for size in concurrency:

@@ -48,7 +48,7 @@ def run(config: dict[str, Any], log: Callable[[str], None]) -> int:
     asked = read(config)
     pair = load_live(config)
     drafter = chosen_drafter(pair, config)
-    validation, arena_of = _prepared(config, asked, pair, drafter, log)
+    validation = _prepared(config, asked, pair, drafter, log)
     interrupted = False
     try:
         validation.run(log)
@@ -137,7 +137,7 @@ def _prepared(config, asked: Asked, pair, drafter, log):
         probe_repeats=asked.probe_repeats,
         seed=asked.seed,
     )
-    return Validation(arena_of, probe, wanted), arena_of
+    return Validation(arena_of, probe, wanted)
 
 
 def _report(config, asked: Asked, validation, pair, drafter) -> dict[str, Any]:

@@ -1,0 +1,576 @@
+"""task=probe: which cells, how they are timed, what is kept, and the profile that comes out."""
+
+from __future__ import annotations
+
+import json
+import platform
+from itertools import pairwise
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hydra import compose, initialize_config_dir
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from omegaconf import OmegaConf
+
+torch = pytest.importorskip("torch")
+
+import real_runner.load  # noqa: E402
+from real_runner.app import main  # noqa: E402
+from real_runner.engine.engine import Engine, Settings  # noqa: E402
+from real_runner.load import load_live  # noqa: E402
+from real_runner.probing import (  # noqa: E402
+    DoesNotFit,
+    Grid,
+    PrefillCell,
+    Probe,
+    Samples,
+    StepCell,
+    assemble,
+    one_pass,
+    profile_of,
+    share,
+)
+from real_runner.probing.assemble import never_falling  # noqa: E402
+from real_runner.probing.grid import cells_of  # noqa: E402
+from real_runner.probing.plan import command_line, read_probe  # noqa: E402
+from real_runner.probing.trees import made_up_trees  # noqa: E402
+from simulator.command_line import CONF  # noqa: E402
+from simulator.cost import Source, StepCost, read_profile  # noqa: E402
+from simulator.inputs import load_recording  # noqa: E402
+from simulator.summary import what_if_reason  # noqa: E402
+from traces.errors import InputError  # noqa: E402
+
+TINY = [
+    "task=probe",
+    "output=out",
+    "probe.name=tiny",
+    "probe.batches=[2]",
+    "probe.packed_per_request=[1,2,4]",
+    "probe.prefixes=[8]",
+    "probe.prompt_tokens=[5]",
+    "probe.edges=false",
+    "probe.warmup=1",
+    "probe.repeats=3",
+    "probe.passes=2",
+]
+CELLS = [StepCell(2, 8, 2), StepCell(2, 8, 4), StepCell(2, 8, 8), PrefillCell(5)]
+
+
+@pytest.fixture(scope="module")
+def pair():
+    names = ("pair", "target", "drafter", "threads")
+    return load_live({**dict.fromkeys(names), "device": "cpu", "dtype": "float32"})
+
+
+@pytest.fixture
+def loaded(pair, here, monkeypatch):
+    """The command line in an empty folder, with the pair at hand."""
+    monkeypatch.setattr(real_runner.load, "load_live", lambda config: pair)
+    return here
+
+
+# ---- which cells
+
+
+def test_edges_stand_on_either_side_of_a_jump():
+    grid = Grid((2,), (1, 3, 16), (8,), (4,), edges=True, edge_tokens=32)
+    # 2 * (1, 3, 16); 16 and 32 with neighbours, without 33, which is beyond 2 * 16
+    steps = [StepCell(2, 8, total) for total in (2, 6, 15, 16, 17, 31, 32)]
+    assert cells_of(grid, "ragged") == [*steps, PrefillCell(4)]
+
+
+def test_dense_steps_are_multiples_of_the_batch():
+    grid = Grid((3,), (1, 8), (8, 5), edges=True, edge_tokens=16)
+    totals = [3, 6, 15, 18, 24]  # 6 and 3 around the graph of 5, 15 and 18 around 16
+    assert cells_of(grid, "dense", (5,)) == [StepCell(3, p, t) for p in (5, 8) for t in totals]
+
+
+def test_edges_of_every_size_are_covered():
+    grid = Grid((1,), (1, 4096), (8,), edges=True, edge_tokens=1024)
+    totals = {cell.total for cell in cells_of(grid, "ragged")}
+    sixteens, big = range(16, 129, 16), {192, 256, 320, 384, 448, 512, 640, 768, 896, 1024}
+    jumps = {*sixteens, *big}
+    assert totals == {1, 4096} | {jump + d for jump in jumps for d in (-1, 0, 1)}
+
+
+@given(st.integers(1, 40), st.integers(0, 300))
+def test_packed_tokens_are_spread_evenly(batch, nodes):
+    packed = StepCell(batch, 8, batch + nodes).packed
+    assert packed.shape == (batch,)
+    assert packed.sum() == batch + nodes
+    assert packed.max() - packed.min() <= 1
+    assert packed.min() >= 1
+
+
+def test_passes_share_cells_and_repeats():
+    passes = [one_pass(CELLS * 5, 7, index) for index in range(3)]
+    assert all(sorted(map(str, one)) == sorted(map(str, CELLS * 5)) for one in passes)
+    assert passes[0] != passes[1]
+    assert passes[0] == one_pass(CELLS * 5, 7, 0)
+    assert [share(25, 3, index) for index in range(3)] == [9, 8, 8]
+
+
+# ---- from samples to rows
+
+
+def least_squares(values, weights) -> float:
+    """Smallest weighted error of non-decreasing values, over all ways to cut into blocks."""
+    errors = []
+    for cuts in range(1 << (len(values) - 1)):
+        ends = [i + 1 for i in range(len(values) - 1) if cuts >> i & 1]
+        blocks = [slice(a, b) for a, b in pairwise([0, *ends, len(values)])]
+        means = [np.average(values[b], weights=weights[b]) for b in blocks]
+        if all(low <= high for low, high in pairwise(means)):
+            parts = zip(blocks, means)
+            errors.append(sum((weights[b] * (values[b] - mean) ** 2).sum() for b, mean in parts))
+    return min(errors)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 12), st.integers(1, 9)), min_size=1, max_size=7))
+def test_pooling_is_the_nearest_curve_that_never_falls(points):
+    values, weights = np.array(points, float).T
+    pooled = never_falling(values, weights)
+    assert (np.diff(pooled) >= 0).all()
+    error = (weights * (values - pooled) ** 2).sum()
+    assert error == pytest.approx(least_squares(values, weights), abs=1e-9)
+
+
+def made_up() -> dict:
+    """Totals 2, 4, 6 of two requests: medians 3, 7, 5 ms of 3, 3 and 1 samples."""
+    return {
+        StepCell(2, 8, 2): Samples(verify_s=(0.003, 0.002, 0.005)),
+        StepCell(2, 8, 4): Samples((0.007, 0.007, 0.001), (0.001, 0.001, 0.004)),
+        StepCell(2, 8, 6): Samples((0.005,), (0.002,)),
+        PrefillCell(9): Samples(prefill_s=(0.004, 0.008)),
+    }
+
+
+def test_rows_are_medians_and_their_deviations():
+    rows = assemble(made_up(), isotonic=False)
+    assert [(r.batch, r.kv_prefix_tokens, r.packed_tokens_total) for r in rows.verify] == [
+        (2, 8, 2), (2, 8, 4), (2, 8, 6),
+    ]  # fmt: skip
+    assert [row.verify_ms for row in rows.verify] == [3, 7, 5]
+    assert [row.noise_ms for row in rows.verify] == [1, 0, 0]  # of 0 1 2, of 0 0 6, of 0
+    (draft,) = rows.draft  # 1 1 2 4 of both drafting totals: 1.5, deviations 0.5 0.5 0.5 2.5
+    assert (draft.batch, draft.kv_prefix_tokens) == (2, 8)
+    assert (draft.draft_ms, draft.noise_ms) == (1.5, 0.5)
+    (prefill,) = rows.prefill
+    assert (prefill.prompt_tokens, prefill.prefill_ms, prefill.noise_ms) == (9, 6, 2)
+    assert rows.noise["verify_worst_relative_mad"] == pytest.approx(1 / 3, abs=1e-5)
+    assert rows.noise["verify_median_relative_mad"] == 0
+
+
+def test_pooling_weighs_by_repeats():
+    rows = assemble(made_up(), isotonic=True)
+    assert [row.verify_ms for row in rows.verify] == [3, 6.5, 6.5]  # (3 * 7 + 1 * 5) / 4
+
+
+def test_inside_the_graphs_a_row_stands_at_its_graph():
+    rows = assemble(made_up(), False, graph_sizes=(3, 5))
+    found = [(r.packed_tokens_total, r.verify_ms, r.captured) for r in rows.verify]
+    assert found == [(3, 3, True), (5, 7, True), (6, 5, False)]
+    rows = assemble(made_up(), False, graph_sizes=(5,))  # 2 and 4 run the same graph: the larger
+    assert [(r.packed_tokens_total, r.verify_ms) for r in rows.verify] == [(5, 7), (6, 5)]
+
+
+# ---- how a cell is timed
+
+
+def test_made_up_trees_branch_and_nest():
+    tokens = np.arange(5, 300)
+    large, small = (made_up_trees(3, nodes, 6, tokens, 1) for nodes in (60, 20))
+    for name in ("token", "parent", "depth"):
+        np.testing.assert_array_equal(getattr(large, name)[:, :20], getattr(small, name))
+    assert (large.size == 60).all()
+    assert (large.parent < np.arange(60)).all()
+    assert 1 <= large.depth.min() <= large.depth.max() <= 6
+    assert set(large.token.ravel().tolist()) <= set(tokens.tolist())
+    for row in range(3):
+        children = list(zip(large.parent[row].tolist(), large.token[row].tolist()))
+        assert len(set(children)) == 60
+        assert 1 < np.count_nonzero(large.parent[row] == -1) < 30  # neither chain nor star
+        assert large.depth[row].max() > 3
+    assert (large.token[0] != large.token[1]).any()
+
+
+def test_one_depth_has_room_for_any_number_of_nodes():
+    table = made_up_trees(1, 50, 1, np.arange(64), 1)
+    assert table.size[0] == 50
+    assert (table.parent == -1).all()
+
+
+@pytest.mark.parametrize(("packing", "total"), [("ragged", 8), ("dense", 9)])
+@pytest.mark.parametrize("kind", ["semi_autoregressive", "block"])
+def test_a_step_drafts_and_verifies_in_turn(pair, monkeypatch, packing, total, kind):
+    """Calls in the order of a live step, on an unchanged state, over exactly `total` tokens."""
+    calls = []
+    for name in ("draft", "verify"):
+        spied(monkeypatch, Engine, name, calls, lambda engine: engine.length.tolist())
+    probe = Probe(pair, pair.drafters[kind], Settings(packing=packing))
+    spied(monkeypatch, type(pair.target), "forward", calls, lambda _, tokens, *rest: tokens.numel())
+    samples = probe.measure(StepCell(3, 16, total), 1, 2)
+    once = [("draft", [16] * 3), ("verify", [16] * 3), ("forward", total)]
+    assert calls == once * 3
+    assert len(samples.verify_s) == len(samples.draft_s) == 2
+    assert min(samples.verify_s + samples.draft_s) > 0
+
+
+def spied(monkeypatch, owner, name, calls, seen) -> None:
+    """Note (name, seen(arguments)) before every call."""
+    plain = getattr(owner, name)
+
+    def call(*args):
+        calls.append((name, seen(*args) if name == "forward" else seen(args[0])))
+        return plain(*args)
+
+    monkeypatch.setattr(owner, name, call)
+
+
+def test_every_draft_takes_in_the_last_round(pair, monkeypatch):
+    taken = []
+    plain = Engine._extend
+
+    def extend(engine, states, row, position):
+        taken.append((states.shape, row.tolist(), position.tolist()))
+        plain(engine, states, row, position)
+
+    monkeypatch.setattr(Engine, "_extend", extend)
+    drafter = pair.drafters["block"]
+    Probe(pair, drafter).measure(StepCell(2, 10, 4), 1, 1)
+    shape = (6, len(drafter.taps) * pair.target.width)
+    assert taken == [(shape, [0, 0, 0, 1, 1, 1], [7, 8, 9] * 2)] * 2
+
+
+def test_plain_decoding_drafts_nothing(pair, monkeypatch):
+    monkeypatch.setattr(Engine, "draft", lambda engine: pytest.fail("drafted"))
+    samples = Probe(pair, pair.drafters["block"]).measure(StepCell(2, 8, 2), 0, 3)
+    assert len(samples.verify_s) == 3
+    assert samples.draft_s == ()
+
+
+def test_prompts_are_admitted_and_released(pair, monkeypatch):
+    batches = []
+    plain = Engine.admit
+
+    def admit(engine, prompt, seed):
+        batches.append((engine.batch, len(prompt)))
+        return plain(engine, prompt, seed)
+
+    monkeypatch.setattr(Engine, "admit", admit)
+    samples = Probe(pair, pair.drafters["block"]).measure(PrefillCell(11), 1, 2)
+    assert batches == [(0, 11)] * 3
+    assert len(samples.prefill_s) == 2
+
+
+def test_one_engine_serves_the_whole_grid(pair, monkeypatch):
+    probe, made = Probe(pair, pair.drafters["block"]), []
+    spied(monkeypatch, Probe, "_make", made, lambda _: None)
+    cells = probe.cells(Grid((1, 2), (1, 2), (4, 8), (5,)))
+    for cell in cells:
+        probe.measure(cell, 0, 1)
+    assert len(made) == 1
+
+
+def test_an_engine_too_large_for_all_is_made_for_one(pair, monkeypatch):
+    probe, plain = Probe(pair, pair.drafters["block"]), Probe._make
+    probe.cells(Grid((1, 2), (1, 2), (4, 8), (5,)))
+
+    def make(self, batch, tokens):
+        if batch * tokens > 8:
+            raise torch.OutOfMemoryError("no room")
+        plain(self, batch, tokens)
+
+    monkeypatch.setattr(Probe, "_make", make)
+    assert len(probe.measure(StepCell(2, 4, 4), 0, 1).verify_s) == 1
+    with pytest.raises(DoesNotFit, match="batch 2, prefix 8, 4 packed tokens"):
+        probe.measure(StepCell(2, 8, 4), 0, 1)
+    assert len(probe.measure(StepCell(1, 8, 2), 0, 1).verify_s) == 1
+
+
+def test_other_errors_are_not_taken_for_lack_of_memory(pair, monkeypatch):
+    probe = Probe(pair, pair.drafters["block"])
+
+    def fail(*args):
+        raise RuntimeError("shapes differ")
+
+    monkeypatch.setattr(Engine, "verify", fail)
+    with pytest.raises(RuntimeError, match="shapes differ"):
+        probe.measure(StepCell(1, 8, 2), 0, 1)
+
+
+def test_sizes_beyond_the_model_are_refused(pair):
+    probe = Probe(pair, pair.drafters["block"])
+    slots, last = pair.drafters["block"].slots, pair.target.max_positions
+    assert probe.cells(Grid((1,), (1, 2), (last - slots,), (last,)))
+    with pytest.raises(InputError, match=f"probe.prefixes holds {last}; accepted .*{last - slots}"):
+        probe.cells(Grid((1,), (1, 2), (last,), (last,)))
+    with pytest.raises(InputError, match=f"probe.prompt_tokens holds {last + 1}"):
+        probe.cells(Grid((1,), (1, 2), (8,), (last + 1,)))
+
+
+# ---- the task
+
+
+def test_a_profile_is_written_and_priced(loaded, pair, capsys):
+    assert main([*TINY, "probe.keep_samples=true"]) == 0
+    assert "wrote out/tiny.csv" in capsys.readouterr().out
+    endings = ("csv", "draft.csv", "partial.jsonl", "prefill.csv", "yaml")
+    assert sorted(path.name for path in (loaded / "out").iterdir()) == [
+        f"tiny.{ending}" for ending in endings
+    ]
+    profile = read_profile(loaded / "out" / "tiny.csv")
+    entries = lines(loaded)[1:]
+    assert counted(entries) == {(*key(cell), index): 1 for cell in CELLS for index in (0, 1)}
+    cost = StepCost(profile)
+    plain = cost.step(np.array([1, 1]), np.array([8, 8]), drafted=False, tree=False)
+    assert plain.source == Source.MEASURED
+    assert plain.verify_s == pytest.approx(sample_median(entries, CELLS[0]), abs=2e-9)
+    drafted = cost.step(np.array([2, 2]), np.array([8, 8]), drafted=True, tree=True)
+    assert drafted.source == Source.MEASURED
+    seconds = [one for entry in entries if entry["kind"] == "step" for one in entry["draft_s"]]
+    assert len(seconds) == 6  # three repeats of two drafting cells
+    assert drafted.draft_s == pytest.approx(np.median(seconds), abs=2e-9)
+    prefill = [one for entry in entries for one in entry["prefill_s"]]
+    assert cost.prefill_s(5) == pytest.approx(np.median(prefill), abs=2e-9)
+    assert (np.diff([row.verify_ms for row in profile.verify]) >= 0).all()
+
+
+def sample_median(entries, cell) -> float:
+    """Of a plain cell: the smallest total, which pooling may only lower with the next."""
+    known = [np.median(times(entries, one)) for one in CELLS[:3]]
+    return never_falling(known, [3, 3, 3])[CELLS.index(cell)]
+
+
+def times(entries, cell) -> list[float]:
+    found = [entry for entry in entries if (entry["kind"], *entry["cell"]) == key(cell)]
+    return [one for entry in found for one in entry["verify_s"]]
+
+
+def key(cell) -> tuple:
+    if isinstance(cell, PrefillCell):
+        return ("prefill", cell.tokens)
+    return ("step", cell.batch, cell.prefix, cell.total)
+
+
+def lines(folder) -> list[dict]:
+    text = (folder / "out" / "tiny.partial.jsonl").read_text()
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def counted(entries) -> dict:
+    """How often every (kind, cell, pass) was measured."""
+    found = [(entry["kind"], *entry["cell"], entry["pass"]) for entry in entries]
+    return {one: found.count(one) for one in found}
+
+
+def test_the_header_says_where_the_times_come_from(loaded, pair):
+    assert main(TINY) == 0
+    assert not (loaded / "out" / "tiny.partial.jsonl").exists()
+    profile = read_profile(loaded / "out" / "tiny.csv")
+    header = profile.header
+    assert (header.kind, header.num_gpus, header.dtype) == ("measured", 1, "float32")
+    assert (header.engine, header.graph_sizes, header.license) == ("eager", (), "MIT")
+    assert header.model_shape["layers"] == pair.target.layers
+    assert header.model_shape["params_b"] == pytest.approx(3.5e-3, rel=0.05)
+    assert f"{torch.get_num_threads()} thread" in header.hardware
+    assert torch.__version__ in header.attention
+    assert "ragged" in header.attention
+    assert "probe.repeats=3" in header.command
+    assert header.command in header.source
+    assert pair.target.sha256 in header.notes
+    assert pair.drafters["semi_autoregressive"].sha256 in header.notes
+    assert "1 warm-ups per visit, median of 3 repeats over 2 shuffled passes" in header.timing
+    assert set(header.noise) == {
+        f"{table}_{kind}_relative_mad"
+        for table in ("verify", "draft", "prefill")
+        for kind in ("median", "worst")
+    }
+    text = (loaded / "out" / "tiny.yaml").read_text()
+    assert str(loaded) not in text
+    assert "out" not in header.command.split("=")
+    assert len(platform.node()) < 4 or platform.node() not in text
+    recording = load_recording({"recording": "small_block_t0"})
+    job = SimpleNamespace(recording=recording, cost=StepCost(profile))
+    assert what_if_reason(job) is None
+
+
+def test_a_profile_in_memory_reads_back_equal(pair):
+    probe = Probe(pair, pair.drafters["block"])
+    samples = {}
+    for index in range(2):
+        for cell in one_pass(CELLS, 1, index):
+            samples[cell] = samples.get(cell, Samples()) + probe.measure(cell, 0, 1)
+    profile = profile_of(probe, samples)
+    assert [row.packed_tokens_total for row in profile.verify] == [2, 4, 8]
+    assert StepCost(profile).prefill_s(5) > 0
+    assert profile.header.drafter["tokens_per_request"] == pair.drafters["block"].slots
+
+
+def interrupted_after(monkeypatch, count) -> list:
+    """Ctrl-C in the measurement after `count` others."""
+    plain, seen = Probe.measure, []
+
+    def measure(self, cell, warmup, repeats):
+        if len(seen) == count:
+            raise KeyboardInterrupt
+        seen.append(cell)
+        return plain(self, cell, warmup, repeats)
+
+    monkeypatch.setattr(Probe, "measure", measure)
+    return seen
+
+
+def test_an_interrupted_probe_goes_on(loaded, monkeypatch, capsys):
+    with monkeypatch.context() as patch:
+        interrupted_after(patch, 5)
+        assert main(TINY) == 130
+    told = capsys.readouterr()
+    assert "samples are kept in out/tiny.partial.jsonl" in told.out
+    assert not (loaded / "out" / "tiny.csv").exists()
+    assert len(lines(loaded)) == 6
+    partial = loaded / "out" / "tiny.partial.jsonl"
+    with partial.open("a") as file:
+        file.write('{"kind": "step", "cell": [2, 8')  # cut short by a crash
+    seen = interrupted_after(monkeypatch, -1)
+    assert main([*TINY, "probe.keep_samples=true"]) == 0
+    assert len(seen) == 3
+    assert "going on" in capsys.readouterr().out
+    entries = lines(loaded)[1:]
+    assert counted(entries) == {(*key(cell), index): 1 for cell in CELLS for index in (0, 1)}
+    assert [len(times(entries, cell)) for cell in CELLS[:3]] == [3, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("probe.repeats=4", "probe.repeats 3, now 4"),
+        ("probe.prefixes=[8,9]", "probe.prefixes [8], now [8, 9]"),
+        ("packing=dense", "packing 'ragged', now 'dense'"),
+        ("drafter=block", "drafter 'specsim-small-semi"),
+    ],
+)
+def test_samples_of_other_settings_are_left_alone(loaded, monkeypatch, capsys, word, message):
+    interrupted_after(monkeypatch, 1)
+    assert main(TINY) == 130
+    before = (loaded / "out" / "tiny.partial.jsonl").read_bytes()
+    capsys.readouterr()
+    assert main([*TINY, word]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: out/tiny.partial.jsonl: measured with ")
+    assert message in line
+    assert (loaded / "out" / "tiny.partial.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize("text", ["[]\n", "not JSON\n", '{"format": "other", "version": 1}\n'])
+def test_a_file_of_another_kind_is_refused(loaded, capsys, text):
+    path = loaded / "out" / "tiny.partial.jsonl"
+    path.parent.mkdir()
+    path.write_text(text)
+    assert main(TINY) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "out/tiny.partial.jsonl: accepted: samples of an interrupted probe" in line
+    assert path.read_text() == text
+
+
+def test_cells_that_do_not_fit_are_left_out(loaded, monkeypatch, capsys):
+    plain, tried = Engine.verify, []
+
+    def verify(engine, table, width, *rest):
+        tried.append(int(width.sum()) + engine.batch)
+        if tried[-1] == 4:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return plain(engine, table, width, *rest)
+
+    monkeypatch.setattr(Engine, "verify", verify)
+    words = [*TINY, "probe.batches=[1,2]"]
+    assert main(words) == 0
+    # one request: totals 1, 2 and 4, of which 4 goes; two: 2, 4 and 8, of which 4 and 8 go
+    profile = read_profile(loaded / "out" / "tiny.csv")
+    rows = [(row.batch, row.packed_tokens_total) for row in profile.verify]
+    assert rows == [(1, 1), (1, 2), (2, 2)]
+    assert [row.batch for row in profile.draft] == [1]
+    out = capsys.readouterr().out
+    for batch in (1, 2):
+        reason = f"batch {batch}, prefix 8, 4 packed tokens does not fit into memory"
+        assert out.count(reason) == 1
+        assert reason in profile.header.notes
+    assert tried.count(4) == 2  # once each, not in every pass
+
+
+def test_the_command_is_told_without_places(tmp_path):
+    defaults = {
+        **dict.fromkeys(("pair", "target", "threads")),
+        **{"drafter": "block", "device": "auto", "dtype": "float32", "packing": "ragged"},
+        **{"graphs": False, "temperature": 0.0},
+        "probe": {"name": None, "batches": [1, 2], "edges": None, "keep_samples": False},
+    }
+    assert command_line(defaults, defaults) == "python -m real_runner task=probe"
+    config = defaults | {"pair": str(tmp_path), "threads": 2, "packing": "dense"}
+    config["probe"] = {"name": "x", "batches": [1, 4], "edges": True, "keep_samples": True}
+    assert command_line(config, defaults) == (
+        f"python -m real_runner task=probe pair={tmp_path.name} threads=2 packing=dense "
+        "probe.batches=[1,4] probe.edges=true"
+    )
+
+
+@pytest.fixture(scope="module")
+def config():
+    """The configuration of TINY."""
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return OmegaConf.to_container(compose("real_runner", TINY), resolve=True)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("probe.batches", [], "probe.batches is []; accepted: a list of whole numbers"),
+        ("probe.batches", [1, 1], "probe.batches is [1, 1]; accepted: every number once"),
+        ("probe.prefixes", [0], "probe.prefixes is 0; accepted: a whole number, 1"),
+        ("probe.prompt_tokens", 3, "probe.prompt_tokens is 3; accepted: a list"),
+        ("probe.packed_per_request", [1], "accepted: a list with a number above 1"),
+        ("probe.packed_per_request", [9000], "probe.packed_per_request holds 9000"),
+        ("probe.edges", "maybe", "probe.edges is 'maybe'; accepted: true, false"),
+        ("probe.edge_tokens", -1, "probe.edge_tokens is -1"),
+        ("probe.warmup", 0, "probe.warmup is 0"),
+        ("probe.repeats", "x", "probe.repeats is 'x'"),
+        ("probe.passes", 4, "probe.passes is 4; accepted: 1 to probe.repeats, 3"),
+        ("probe.isotonic", 1, "probe.isotonic is 1; accepted: true, false"),
+        ("probe.keep_samples", None, "probe.keep_samples is None"),
+        ("probe.seed", 1.5, "probe.seed is 1.5"),
+        ("probe.name", "a/b", "probe.name is 'a/b'; accepted: a name without folders"),
+        ("probe.colour", "red", "a key of probe is 'colour'"),
+        ("probe", 3, "probe is 3; accepted: its keys"),
+        ("output", 3, "output is 3; accepted: a folder"),
+        ("drafter", "medusa", "drafter is 'medusa'; accepted: semi_autoregressive, block"),
+        ("graphs", 3, "graphs is 3; accepted: true, false"),
+        ("temperature", -1, "temperature is -1; accepted: a number, 0 to 10"),
+    ],
+)
+def test_bad_settings_are_refused(config, key, value, message):
+    node, _, name = key.rpartition(".")
+    changed = {**config, node: {**config[node], name: value}} if node else {**config, name: value}
+    with pytest.raises(InputError) as caught:
+        read_probe(changed)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("probe.batches=[]", "probe.batches is []; accepted"),
+        ("+probe.colour=red", "a key of probe is 'colour'; accepted: name, batches"),
+        ("probe.colour=red", "unknown key probe.colour"),
+        ("packing=loose", "packing is 'loose'; accepted: dense, ragged"),
+    ],
+)
+def test_a_refusal_is_one_line_before_any_model(here, monkeypatch, capsys, word, message):
+    monkeypatch.setattr(real_runner.load, "load_live", lambda config: pytest.fail("loaded"))
+    assert main([*TINY, word]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ")
+    assert message in line
+    assert list(here.iterdir()) == []
