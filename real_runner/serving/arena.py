@@ -47,6 +47,7 @@ class Arena:
     cost: StepCost
     verifier: Verifier
     settings: Settings = field(default_factory=Settings)
+    engine: type[Engine] = Engine
 
     @cached_property
     def tables(self):
@@ -108,7 +109,7 @@ class Arena:
         policy = self.fitted(node, capacity)
         requests = requests or self.requests
         drafter = self.drafter if policy.drafts else None
-        engine = Engine(
+        engine = self.engine(
             self.pair.target,
             drafter,
             capacity,

@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+
+from traces.recording import Recording
 
 LEAST = 5.0  # expected count of a category in the smaller sample; rarer ones are put together
 
@@ -94,3 +97,17 @@ def _one_group(ours: list[tuple], theirs: list[tuple]) -> tuple[float, int]:
             expected = (a + b) * size / sum(used)
             statistic += (value - expected) ** 2 / expected
     return statistic, len(rows[0]) - 1
+
+
+def most_open(recording: Recording, anchors: np.ndarray, samples: int) -> int:
+    """The anchor behind which a test of `samples` draws can see most: an anchor index.
+
+    It has the largest entropy of the target's next token, tokens too rare for a category of their
+    own counted as one. (Where the next token is all but certain, no verifier can be found wrong.)
+    """
+    rows = recording.target_row(anchors, np.zeros(len(anchors), np.int64))
+    law = np.exp(recording.target_logp(rows))  # (n, V)
+    law = np.where(law * samples >= LEAST, law, 0.0)
+    law = np.concatenate([law, 1 - law.sum(1, keepdims=True)], axis=1).clip(0)
+    entropy = -(law * np.log(np.where(law > 0, law, 1.0))).sum(1)
+    return int(anchors[entropy.argmax()])

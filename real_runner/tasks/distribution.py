@@ -1,4 +1,7 @@
-"""task=distribution: tokens 2 to 4 under every policy against plain sampling, independent draws.
+"""task=distribution: three tokens under every policy against plain sampling, independent draws.
+
+They follow a prompt and the first outputs of its recorded text, up to where the target's next token
+is least certain.
 
 A verifier that is known to be wrong goes through the same test, so that one sees what it can find.
 """
@@ -13,6 +16,7 @@ import numpy as np
 from real_runner.settings import (
     CORPUS_LICENSE,
     corpus_domains,
+    flag,
     mapping,
     policy_nodes,
     temperature_of,
@@ -21,7 +25,7 @@ from real_runner.settings import (
 from traces.errors import InputError
 
 DIFFERENT = 1  # exit status
-TOKENS = 4
+TOKENS = 3  # compared
 FALSE_ALARM = 0.01  # over all policies together
 BATCH = 125  # requests in flight
 
@@ -29,12 +33,13 @@ BATCH = 125  # requests in flight
 def run(config: dict[str, Any], log: Callable[[str], None]) -> int:
     """Print p-values, and how often the wrong verifier is found; status 1 if a policy fails."""
     from real_runner.engine.engine import Settings
+    from real_runner.engine.shared_prefix import SharedPrefixEngine
     from real_runner.engine.walk import DrawAndMatch, IndependentDraws
     from real_runner.engine.wrong import TopKWithFullResiduals
     from real_runner.load import chosen_drafter, load_live
     from real_runner.recording.record import RecordPlan, corpus_prompts, record_in_memory
     from real_runner.serving.arena import Arena
-    from real_runner.serving.distribution import prefix_tests
+    from real_runner.serving.distribution import most_open, prefix_tests
     from simulator.inputs import load_cost
 
     node = mapping("distribution", config["distribution"])
@@ -45,7 +50,7 @@ def run(config: dict[str, Any], log: Callable[[str], None]) -> int:
     if not temperature:
         raise InputError("temperature is 0; accepted for task=distribution: above 0, such as 1")
     domains = corpus_domains("distribution.domains", node["domains"])
-    settings = Settings(packing=config["packing"])
+    settings = Settings(packing=config["packing"], graphs=flag("graphs", config["graphs"]))
     cost = load_cost(config["latency"])
     seed = whole("distribution.seed", node["seed"])
     plan = RecordPlan(domains, 40, (temperature,), 1, CORPUS_LICENSE, settings.pool, seed, "live")
@@ -53,17 +58,18 @@ def run(config: dict[str, Any], log: Callable[[str], None]) -> int:
     drafter = chosen_drafter(pair, config)
     prompts = corpus_prompts(pair, domains, 4, seed)
     recording = record_in_memory(pair, drafter, plan, prompts, temperature)
-    shortest = [_shortest(recording, domain) for domain in domains]
-    each = -(-samples // len(shortest))
+    each = -(-samples // len(domains))
+    starts = [most_open(recording, recording.anchors_of("report", name), each) for name in domains]
     log(
-        f"{pair.name}, {drafter.kind} drafter, temperature {temperature:g}: tokens 2 to {TOKENS} "
-        f"of {len(shortest)} prompts behind a given first, {each} samples of each and side"
+        f"{pair.name}, {drafter.kind} drafter, temperature {temperature:g}: {TOKENS} tokens behind "
+        f"{len(starts)} texts, {each} samples of each and side"
     )
 
     def drawn(policy: dict[str, Any], stream: int, verifier=DrawAndMatch) -> list[list[tuple]]:
         draws = IndependentDraws(temperature, np.random.default_rng([seed, stream]))
-        arena = Arena(pair, drafter, recording, cost, verifier(draws), settings)
-        return sample(arena, policy, shortest, each)
+        verify = verifier(draws)
+        arena = Arena(pair, drafter, recording, cost, verify, settings, SharedPrefixEngine)
+        return sample(arena, policy, starts, each)
 
     (plain,) = policy_nodes("policy", ["autoregressive"])
     base = drawn(plain, 0)
@@ -87,24 +93,29 @@ def run(config: dict[str, Any], log: Callable[[str], None]) -> int:
     return DIFFERENT if failed or not found else 0
 
 
-def _shortest(recording, domain: str) -> int:
-    sequences = recording.sequences_of("report", domain)
-    return int(sequences[np.argmin(recording["prompt_len"][sequences])])
+def sample(arena, policy: dict[str, Any], starts: list[int], each: int) -> list[list[tuple]]:
+    """`TOKENS` tokens of `each` requests behind every start (an anchor); a list per start.
 
-
-def sample(arena, policy: dict[str, Any], sequences: list[int], each: int) -> list[list[tuple]]:
-    """Tokens 2 to 4 of `each` requests per sequence, whose first is given; a list per sequence."""
+    Starts are of different texts.
+    """
     from dataclasses import replace
 
     from real_runner.serving.arena import plain_workload
 
-    cap = np.full(len(arena.requests), TOKENS)
+    recording, anchors = arena.recording, np.array(starts)
+    sequences, output = recording.anchor_sequence[anchors], recording.anchor_output[anchors]
+    cap = np.ones(len(arena.requests), np.int64)
+    cap[sequences] = output + 1 + TOKENS
     requests = replace(arena.requests, max_new_tokens=cap)
-    asked = np.tile(sequences, each)
-    # As a warm-up request at output 0, each starts from the recorded first token.
-    work = replace(plain_workload(asked, BATCH), warmup=np.ones(len(asked), bool))
+    asked = np.tile(np.arange(len(starts)), each)
+    # As warm-up requests, they start behind recorded outputs.
+    work = replace(
+        plain_workload(sequences[asked], BATCH),
+        first_output=output[asked],
+        warmup=np.ones(len(asked), bool),
+    )
     served = arena.serve(policy, work, BATCH, requests)
-    groups: dict[int, list[tuple]] = {sequence: [] for sequence in sequences}
-    for sequence, output in zip(asked.tolist(), served.outputs, strict=True):
-        groups[sequence].append(tuple(output[1:]))
-    return list(groups.values())
+    groups: list[list[tuple]] = [[] for _ in starts]
+    for start, tokens in zip(asked.tolist(), served.outputs, strict=True):
+        groups[start].append(tuple(tokens[output[start] + 1 :]))
+    return groups

@@ -14,6 +14,7 @@ import numpy as np
 from real_runner.settings import (
     CORPUS_LICENSE,
     corpus_domains,
+    flag,
     mapping,
     policy_nodes,
     temperature_of,
@@ -37,7 +38,7 @@ def run(config: dict[str, Any], log: Callable[[str], None]) -> int:
     policies = policy_nodes("exact.policies", node["policies"])
     concurrency = wholes("exact.concurrency", node["concurrency"])
     temperature = temperature_of("temperature", config["temperature"])
-    settings = Settings(packing=config["packing"])
+    settings = Settings(packing=config["packing"], graphs=flag("graphs", config["graphs"]))
     cost = load_cost(config["latency"])
     plan = RecordPlan(
         domains=corpus_domains("exact.domains", node["domains"]),
@@ -48,7 +49,7 @@ def run(config: dict[str, Any], log: Callable[[str], None]) -> int:
         pool=settings.pool,
         seed=whole("exact.seed", node["seed"]),
         name="live",
-        stored=config["dtype"],
+        stored="float32" if config["dtype"] == "bfloat16" else config["dtype"],
     )
     pair = load_live(config)
     drafter = chosen_drafter(pair, config)

@@ -1,0 +1,152 @@
+"""The demo on the terminal: exactly the text, with and without colours."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from dataclasses import replace
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from rich.console import Console  # noqa: E402
+
+from real_runner.app import main  # noqa: E402
+from real_runner.generate import decode  # noqa: E402
+from real_runner.pair.live import live_pair  # noqa: E402
+from real_runner.pair.load import load_pair  # noqa: E402
+from real_runner.serving import live  # noqa: E402
+from real_runner.serving.typewriter import ASCII_MARKS, MARKS, Ink, Speller  # noqa: E402
+
+PROMPT = "Problem: Ann has 3 pens, Bo has 4 (in all). How many pens?\nAnswer:"
+CODES = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@pytest.fixture(scope="module")
+def pair():
+    return live_pair(load_pair(), torch.device("cpu"), torch.float32)
+
+
+@pytest.fixture(scope="module")
+def text(pair) -> str:
+    """Greedy decoding of the prompt, token by token."""
+    outputs, _ = decode(pair.target.model, [pair.tokenizer.encode(PROMPT)], 20)
+    return pair.tokenizer.decode(outputs[0])
+
+
+@pytest.fixture(autouse=True)
+def plain(pair, monkeypatch):
+    for name in ("FORCE_COLOR", "NO_COLOR", "COLORTERM", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setattr(live, "load_live", lambda config: replace(pair))
+
+
+def demo(*words: str) -> int:
+    return main(["task=demo", "max_new_tokens=20", *words])
+
+
+def without(marks, text: str) -> str:
+    return text.translate({ord(mark): None for mark in marks})
+
+
+def body(out: str) -> str:
+    """What stands between the prompt and the line of numbers."""
+    return out.partition(PROMPT + "\n")[2].partition("\n-- ")[0]
+
+
+def test_without_colours_it_is_the_text_and_the_marks(text, capsys):
+    assert demo(f"demo.prompt={PROMPT}") == 0
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert f"{MARKS[0]}accepted drafts of a round{MARKS[1]} and the target's own" in out
+    written = body(out)
+    assert without(MARKS, written) == text
+    numbers = re.search(
+        r"-- (\d+) rounds, ([\d.]+) tokens per round, ([\d.]+) nodes verified per round, "
+        r"\d+ tokens/s\n",
+        out,
+    )
+    rounds, tokens = int(numbers[1]), float(numbers[2])
+    assert rounds * tokens == pytest.approx(19, abs=0.005 * rounds)  # prefill wrote the first
+    assert 0 < written.count(MARKS[0]) <= rounds
+
+
+@pytest.mark.parametrize("no_color", [False, True])
+def test_colours_and_no_color(text, no_color, monkeypatch, capsys):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    if no_color:
+        monkeypatch.setenv("NO_COLOR", "1")
+    assert demo(f"demo.prompt={PROMPT}", "policy=fixed_chain") == 0
+    out = capsys.readouterr().out
+    assert ("\x1b[1;32m" in out and "\x1b[1;36m" in out) is not no_color
+    assert (MARKS[0] in out) is no_color
+    assert without(MARKS, body(CODES.sub("", out))) == text
+
+
+def test_one_prompt_of_every_domain_and_a_file(here, capsys):
+    two = "record.small.domains=[report,arithmetic]"
+    assert demo("policy=autoregressive", "max_new_tokens=1", two) == 0
+    out = capsys.readouterr().out
+    assert re.findall(r"^(\w+)> ", out, re.M) == ["report", "arithmetic"]
+    assert out.count("-- no round: prefill's token was the last") == 2
+    rows = [{"prompt": f"Problem: {n} cups.", "domain": f"d{n}"} for n in range(6)]
+    (here / "p.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    assert demo("policy=autoregressive", "prompts=p.jsonl", "max_new_tokens=2") == 0
+    out = capsys.readouterr().out
+    assert re.findall(r"^(\w+)> (.*)$", out, re.M) == [
+        (f"d{n}", f"Problem: {n} cups.") for n in range(4)
+    ]
+    assert out.count("-- 1 rounds, 1.00 tokens per round, 0.0 nodes") == 4
+
+
+REFUSED = {
+    ("demo.count=0",): "demo.count is 0; accepted: a whole number, 1 to",
+    ("demo.prompt= ",): "demo.prompt is ' '; accepted: a text",
+    ("demo.prompt=a", "prompts=b"): "demo.prompt is 'a' with prompts 'b'; accepted: one of them",
+    ("demo=5",): "demo is 5; accepted: its keys",
+    ("+demo.speed=2",): "a key of demo is 'speed'; accepted: prompt, count",
+    ("target=some/model",): "prompts is None with target 'some/model'; accepted",
+    ("temperature=x",): "temperature is 'x'; accepted",
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_refusals(words, monkeypatch, capsys):
+    monkeypatch.setattr(live, "load_live", lambda config: pytest.fail("a model was loaded"))
+    assert demo(*words) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: ")
+    assert REFUSED[words] in said
+    assert said.count("\n") == 1
+
+
+def test_more_texts_than_there_are(capsys):
+    assert demo("demo.prompt=a", "demo.count=2") == 2
+    assert "demo.count is 2; accepted: 1 to 1" in capsys.readouterr().err
+
+
+def test_a_character_split_over_tokens_waits_for_its_last_byte():
+    speller = Speller(lambda tokens: bytes(tokens).decode("utf-8", "replace"))
+    pieces = [speller.feed([byte]) for byte in "aé€".encode()]
+    assert pieces == ["a", "", "é", "", "", "€"]
+    assert speller.rest() == ""
+    assert speller.feed([0xE2]) == ""
+    assert speller.rest() == "\ufffd"  # the text ends in the middle of a character
+
+
+def test_marks_that_the_terminal_cannot_write_are_ascii():
+    out = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    ink = Ink(Console(file=out))
+    ink.drafted("hé", 0)
+    out.seek(0)
+    assert out.read() == f"{ASCII_MARKS[0]}h?{ASCII_MARKS[1]}"
+
+
+def test_a_model_cannot_steer_the_terminal():
+    out = io.StringIO()
+    ink = Ink(Console(file=out, force_terminal=True, color_system="standard"))
+    ink.write("a\x1b[2Jb\tc\n\x9b5mé")
+    assert out.getvalue() == "a[2Jb\tc\n5mé"

@@ -1,0 +1,343 @@
+"""Serving live: texts, results beside the simulator's, interruptions, and every refusal."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from pyarrow import parquet  # noqa: E402
+
+from analysis.__main__ import main as analyse  # noqa: E402
+from real_runner.app import main  # noqa: E402
+from real_runner.generate import decode  # noqa: E402
+from real_runner.pair.live import live_pair  # noqa: E402
+from real_runner.pair.load import load_pair  # noqa: E402
+from real_runner.recording.record import corpus_prompts  # noqa: E402
+from real_runner.serving import live  # noqa: E402
+from real_runner.serving.load import live_workload  # noqa: E402
+from real_runner.serving.memory import enough_memory  # noqa: E402
+from real_runner.serving.outputs import OutputLog  # noqa: E402
+from real_runner.serving.prompts import DOMAIN  # noqa: E402
+from real_runner.serving.server import LiveServer  # noqa: E402
+from simulator.run import load, prepare, run_job  # noqa: E402
+from simulator.settings import Settings  # noqa: E402
+from simulator.workload import make_workload  # noqa: E402
+from traces.catalog import find_recording  # noqa: E402
+from traces.errors import InputError  # noqa: E402
+
+DOMAINS = "record.small.domains=[arithmetic,report]"  # the others read the whole library first
+SHORT = ("max_new_tokens=12", "num_prompts=7", "max_concurrency=3", DOMAINS)
+LINES = [
+    {"prompt": "Shipment facts\ncarrier: Northline\nReport:", "domain": "freight"},
+    {"question": "Problem: Ann has 3 pens. How many pens?\nAnswer:", "max_new_tokens": 5},
+    {"turns": ["def add(a, b):", "never read"], "category": "code", "seed": 77},
+    {"prompt": "Problem: Bo has 4 cups. How many cups?\nAnswer:", "answer": "ignored"},
+]
+
+
+@pytest.fixture(scope="module")
+def pair():
+    """The small pair, loaded once for every run of this file."""
+    return live_pair(load_pair(), torch.device("cpu"), torch.float32)
+
+
+@pytest.fixture(autouse=True)
+def loaded(pair, monkeypatch):
+    monkeypatch.setattr(live, "load_live", lambda config: replace(pair))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("serve")
+
+
+@pytest.fixture(scope="module")
+def runs(pair, folder) -> dict[str, Path]:
+    """Two policies over seven corpus prompts, three at a time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(live, "load_live", lambda config: replace(pair))
+        found = {name: folder / name for name in ("cast", "treespark")}
+        for name, path in found.items():
+            assert serve(f"policy={name}", f"output={path}", *SHORT) == 0
+    return found
+
+
+def serve(*words: str) -> int:
+    return main(["task=serve", *words])
+
+
+def lines_of(path: Path) -> list[dict]:
+    return [json.loads(line) for line in (path / "outputs.jsonl").read_text().splitlines()]
+
+
+def summary_of(path: Path) -> dict:
+    return json.loads((path / "summary.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def prompts_file(folder) -> Path:
+    path = folder / "prompts.jsonl"
+    path.write_text("\n\n".join(json.dumps(line) for line in LINES) + "\n")
+    return path
+
+
+def plain_text(pair, tokens: list[int], most: int) -> str:
+    """Greedy decoding without a cache, one full forward pass a token."""
+    outputs, _ = decode(pair.target.model, [tokens], most)
+    return pair.tokenizer.decode(outputs[0])
+
+
+def test_texts_are_those_of_plain_decoding(pair, runs):
+    corpus = corpus_prompts(pair, ("arithmetic", "report"), 30, 20_261)
+    plain = {}
+    for path in runs.values():
+        found = lines_of(path)
+        assert sorted(line["request"] for line in found) == list(range(7))
+        for line in found:
+            index = line["prompt"]
+            assert corpus[index].split == 2  # policies are fitted on the others
+            if index not in plain:
+                plain[index] = plain_text(pair, corpus[index].tokens, 12)
+            assert line["text"] == plain[index]
+
+
+def test_results_have_the_simulators_schema(runs, folder):
+    recording, profile = {"recording": "small_semi_t0"}, {"profile": "b300"}
+    policy = {"_target_": "simulator.policies.fixed_chain.FixedChain", "length": 3}
+    settings = {"max_concurrency": 3, "num_prompts": 7, "server": {"max_num_seqs": 256}}
+    job = load({"policy": policy, "trace": recording, "latency": profile, **settings})
+    predicted = run_job(prepare(job), folder / "simulated")
+    for path in runs.values():
+        measured = summary_of(path)
+        assert set(predicted) <= set(measured)
+        assert set(measured) - set(predicted) == {
+            *("live", "hardware", "device", "dtype", "packing", "graphs", "threads", "pair"),
+            *("drafter", "phase_ms", "prefill_ms_total", "prefill_modelled_share"),
+        }
+        for key in ("window", "step_ms", "near_ties", "cost_shares"):
+            assert set(measured[key]) == set(predicted[key])
+        assert (measured["live"], measured["what_if"], measured["completed"]) == (True, False, 7)
+        assert measured["cost_shares"]["time"]["measured"] == 1
+        for table, more in (
+            ("requests", set()),
+            ("steps", {"order_s", "allocate_s", "commit_s", "prefill_s"}),
+        ):
+            ours, theirs = (
+                set(parquet.read_schema(where / f"{table}.parquet").names)
+                for where in (path, folder / "simulated")
+            )
+            assert ours == theirs | more
+
+
+def test_tables_and_lines_agree(runs):
+    for path in runs.values():
+        table = parquet.read_table(path / "requests.parquet").to_pydict()
+        steps = parquet.read_table(path / "steps.parquet").to_pydict()
+        for line in lines_of(path):
+            row = line["request"]
+            assert line["tokens"] == table["output_tokens"][row]
+            assert [line[k] for k in ("prompt", "domain", "rounds", "accepted", "draft_nodes")] == [
+                table[k][row] for k in ("sequence", "domain", "rounds", "accepted", "draft_nodes")
+            ]
+        assert sum(table["output_tokens"]) == sum(steps["committed"]) + 7  # prefill's own
+        seconds = {name[:-2]: np.array(steps[name]) for name in steps if name.endswith("_s")}
+        parts = seconds["draft"] + seconds["verify"] + seconds["host"]
+        np.testing.assert_allclose(parts, seconds["step"])
+        named = seconds["order"] + seconds["allocate"] + seconds["commit"]
+        assert np.all((named > 0) & (named <= seconds["host"] + 1e-9))
+
+
+def test_the_clock_stands_still_while_a_hook_runs():
+    server = SimpleNamespace(_begun=time.perf_counter())
+    LiveServer._tell(server, time.sleep, 0.2)
+    assert time.perf_counter() - server._begun < 0.15
+
+
+def test_analysis_puts_live_runs_in_one_table(runs, capsys):
+    assert analyse([*map(str, runs.values()), "--no-figures", "--format", "csv"]) == 0
+    rows = capsys.readouterr().out.splitlines()[1:]
+    assert len(rows) == 2
+    assert {name for row in rows for name in runs if f",{name}," in row} == set(runs)
+
+
+@pytest.mark.parametrize("rate", [float("inf"), 30.0])
+def test_the_simulator_sends_the_same_requests(rate):
+    recording = find_recording("small_semi_t0")
+    sequences = recording.sequences_of("report")
+    settings = Settings(
+        max_concurrency=4, request_rate=rate, burstiness=0.5, num_prompts=150, seed=9
+    )
+    theirs = make_workload(settings, recording, sequences)
+    ours = live_workload(settings, sequences)
+    assert ours.sequence.tolist() == theirs.sequence.tolist()
+    assert ours.clients == theirs.clients
+    if rate < float("inf"):
+        assert ours.gap_s.tolist() == theirs.gap_s.tolist()
+    assert not ours.warmup.any()
+    assert not ours.first_output.any()
+
+
+def test_a_file_in_an_open_loop_writes_the_same_draws_whatever_the_policy(prompts_file, folder):
+    texts = []
+    for policy, rate in (("autoregressive", "inf"), ("cast", "200")):
+        path = folder / f"drawn_{policy}"
+        words = ("temperature=1", "trace=small_semi_t1", "max_new_tokens=9", "burstiness=2")
+        file = f"prompts={prompts_file}"
+        assert (
+            serve(f"policy={policy}", file, f"output={path}", f"request_rate={rate}", *words) == 0
+        )
+        found = lines_of(path)
+        texts.append({line["prompt"]: (line["text"], line["domain"]) for line in found})
+        assert sorted(line["prompt"] for line in found) == [0, 1, 2, 3]  # each line once
+        assert all(line["tokens"] <= (5 if line["prompt"] == 1 else 9) for line in found)
+    assert texts[0] == texts[1]
+    assert [texts[0][i][1] for i in range(4)] == ["freight", DOMAIN, "code", DOMAIN]
+    arrived = parquet.read_table(path / "requests.parquet")["arrival_s"].to_numpy()
+    gaps = np.random.default_rng(np.random.SeedSequence(0).spawn(3)[1]).gamma(2, 1 / 400, 4)
+    np.testing.assert_allclose(arrived, np.cumsum(gaps))
+    summary = summary_of(path)
+    assert (summary["request_rate"], summary["trace"]["prompts"]) == (200, str(prompts_file))
+
+
+def test_one_token_requests_have_no_round(folder):
+    path = folder / "one"
+    words = ("max_new_tokens=1", "num_prompts=5", "max_concurrency=4", DOMAINS)
+    assert serve(f"output={path}", *words) == 0
+    assert [(line["tokens"], line["rounds"]) for line in lines_of(path)] == [(1, 0)] * 5
+    summary = summary_of(path)
+    assert (summary["completed"], summary["mean_tpot_ms"]) == (5, None)
+    assert (summary["window"]["kind"], summary["total_output_tokens"]) == ("whole run", 5)
+
+
+def test_a_first_token_that_ends_the_text(pair, folder, monkeypatch):
+    monkeypatch.setattr(pair.target, "eos_tokens", tuple(range(pair.target.vocab_size)))
+    path = folder / "eos"
+    assert serve(f"output={path}", *SHORT) == 0
+    assert {(line["tokens"], line["finish_reason"]) for line in lines_of(path)} == {(1, "stop")}
+    assert summary_of(path)["completed"] == 7
+
+
+def stop_after(monkeypatch, requests: int, error: BaseException) -> None:
+    """Raise `error` in the first step after so many requests have ended."""
+    whole = OutputLog.on_step
+
+    def on_step(self, outcome):
+        whole(self, outcome)
+        if self.written >= requests:
+            raise error
+
+    monkeypatch.setattr(OutputLog, "on_step", on_step)
+
+
+def test_an_interrupted_run_keeps_its_texts_alone(runs, folder, monkeypatch, capsys):
+    path = folder / "again"
+    shutil.copytree(runs["cast"], path)  # a complete run was there before
+    stop_after(monkeypatch, 2, KeyboardInterrupt())
+    assert serve(f"output={path}", *SHORT, "seed=5") == 130
+    assert [file.name for file in path.iterdir()] == ["outputs.jsonl"]
+    kept = lines_of(path)
+    assert 2 <= len(kept) < 7
+    assert len({line["request"] for line in kept}) == len(kept)
+    assert "interrupted" in capsys.readouterr().err
+
+
+def test_no_memory_is_one_line_and_keeps_the_texts(folder, monkeypatch, capsys):
+    path = folder / "memory"
+    stop_after(monkeypatch, 2, torch.OutOfMemoryError("CUDA out of memory. Tried 3 GiB.\nmore"))
+    assert serve(f"output={path}", *SHORT) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: out of memory (CUDA out of memory. Tried 3 GiB.); ")
+    done = len(lines_of(path))
+    assert f"{done} of 7 requests ended, kept in {path / 'outputs.jsonl'}; accepted: a" in said
+    assert said.count("\n") == 1
+    assert [file.name for file in path.iterdir()] == ["outputs.jsonl"]
+
+
+def test_a_run_that_ends_nothing_leaves_the_earlier_one(runs, monkeypatch):
+    path = runs["cast"]
+    before = {file.name: file.read_bytes() for file in path.iterdir()}
+    stop_after(monkeypatch, 0, MemoryError())
+    assert serve(f"output={path}", *SHORT) == 2
+    assert {file.name: file.read_bytes() for file in path.iterdir()} == before
+
+
+def test_which_errors_are_lack_of_memory():
+    cpu = "[enforce fail at alloc_cpu.cpp:119] . DefaultCPUAllocator: can't allocate memory"
+    line = "out of memory .*DefaultCPUAllocator.*; try less"
+    with pytest.raises(InputError, match=line), enough_memory(lambda: "try less"):
+        raise RuntimeError(cpu)
+    with pytest.raises(RuntimeError, match="shapes differ"), enough_memory(lambda: ""):
+        raise RuntimeError("shapes differ")
+
+
+REFUSED = {
+    "policy=none": "policy is 'none'; accepted: autoregressive",
+    "policy.width=-1": "width",
+    "temperature=-1": "temperature is -1; accepted: a number, 0 to 10",
+    "max_new_tokens=0": "max_new_tokens is 0; accepted: a whole number, 1 to",
+    "max_concurrency=0": "max_concurrency is 0; accepted: a whole number of at least 1",
+    "request_rate=0": "request_rate is 0; accepted: requests per second",
+    "burstiness=0": "burstiness is 0; accepted: a finite number above 0",
+    "num_prompts=0": "num_prompts is 0; accepted",
+    "seed=-1": "seed is -1; accepted",
+    "goodput=ttft": "goodput is 'ttft'; accepted: pairs",
+    "packing=loose": "packing is 'loose'; accepted: dense, ragged",
+    "graphs=3": "graphs is 3; accepted: true, false",
+    "device=tpu": "device is 'tpu'; accepted: auto, cpu, cuda",
+    "dtype=int8": "dtype is 'int8'; accepted: float32",
+    "drafter=ngram": "drafter is 'ngram'; accepted: block, semi_autoregressive",
+    "trace.split=test": "trace.split is 'test'; accepted: calibration, tuning, report",
+    "trace.domains=[law]": "trace.domains is 'law'; accepted: arithmetic, report",
+    "trace.recording=absent": "absent: no such recording",
+    "latency.profile=absent": "absent",
+    "server.max_num_seqs=0": "server.max_num_seqs is 0; accepted",
+    "prompts=absent.jsonl": "absent.jsonl: unreadable (No such file or directory); accepted",
+    "prompts=5": "prompts is 5; accepted: a JSONL file, or null",
+    "record.license=''": "record.license is ''; accepted: a text",
+    "target=some/model": "prompts is None with target 'some/model'; accepted: a JSONL file",
+    "output=file": "output is 'file', a file; accepted: a folder, or a new name",
+}
+
+
+@pytest.mark.parametrize("word", REFUSED)
+def test_settings_are_refused_before_a_model_is_loaded(word, here, monkeypatch, capsys):
+    monkeypatch.setattr(live, "load_live", lambda config: pytest.fail("a model was loaded"))
+    (here / "file").touch()
+    assert serve(word) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: ")
+    assert REFUSED[word] in said
+    assert said.count("\n") == 1
+    assert [path.name for path in here.iterdir()] == ["file"]
+
+
+def test_a_recording_of_another_pair_is_refused(pair, here, capsys):
+    assert serve("drafter=block") == 2
+    said = capsys.readouterr().err
+    assert "drafter.kind is 'semi_autoregressive'; accepted: 'block'" in said
+    assert not list(here.iterdir())
+    recording, drafter = find_recording("small_semi_t0"), pair.drafters["semi_autoregressive"]
+    wide = SimpleNamespace(name="wide", target=SimpleNamespace(vocab_size=9))
+    with pytest.raises(InputError, match="vocab_size is 2048; accepted: 9, a recording of wide"):
+        live.check_recording(recording, wide, drafter)
+    deep = SimpleNamespace(name="deep", kind=drafter.kind, depths=8)
+    with pytest.raises(InputError, match="depths is 7; accepted: 8"):
+        live.check_recording(recording, pair, deep)
+
+
+def test_a_prompt_longer_than_the_context_is_refused(here, capsys):
+    (here / "long.jsonl").write_text(json.dumps({"prompt": "many words " * 900}) + "\n")
+    assert serve("prompts=long.jsonl") == 2
+    said = capsys.readouterr().err
+    assert "long.jsonl, line 1: " in said
+    assert "max_new_tokens 60; accepted: together at most 992" in said
+    assert [path.name for path in here.iterdir()] == ["long.jsonl"]
