@@ -5,9 +5,13 @@ BIN := $(VENV)/bin
 RUN ?= runs/demo
 POLICIES := autoregressive,fixed_chain,tuned_chain,fixed_tree,cast,treespark
 
-.PHONY: help demo test lint bench figures
+# Of `make gpu-surface` and `make gpu-validate`; nothing: the first that is not done.
+GPU_WORDS := $(if $(SHAPE),shape=$(SHAPE)) $(if $(MODE),mode=$(MODE)) $(WORDS)
+GPU := $(BIN)/python -m real_runner.tasks.gpu
+
+.PHONY: help demo test lint bench figures gpu gpu-tests gpu-next gpu-list gpu-surface gpu-validate
 help: ## this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
 
 $(VENV)/base: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -34,3 +38,21 @@ lint: $(VENV)/test ## ruff, as in continuous integration
 
 bench: $(VENV)/test ## speed: printed, never asserted
 	@for script in tests/benchmarks/bench_*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+gpu: gpu-tests ## on a machine with a GPU: its tests, latency surfaces, validation; goes on where it stopped
+	$(GPU) all $(GPU_WORDS)
+
+gpu-tests: $(VENV)/test ## the tests that need a GPU
+	$(BIN)/python -m pytest -m gpu
+
+gpu-list: $(VENV)/test ## the steps of `make gpu` and their commands
+	$(GPU) list $(GPU_WORDS)
+
+gpu-next: $(VENV)/test ## the first of them that is not done, for less than nine minutes
+	$(GPU) next $(GPU_WORDS)
+
+gpu-surface: $(VENV)/test ## one surface for less than nine minutes (SHAPE=qwen3_8b MODE=eager or graphs)
+	$(GPU) surface $(GPU_WORDS)
+
+gpu-validate: $(VENV)/test ## predictions against live runs on the GPU (MODE=eager or graphs)
+	$(GPU) validate $(GPU_WORDS)

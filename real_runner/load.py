@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from real_runner.engine.models import LiveDrafter, LivePair
 from real_runner.settings import choice, folder, whole
 from traces.errors import InputError
+
+if TYPE_CHECKING:
+    import torch
 
 DEVICES = ("auto", "cpu", "cuda")
 DTYPES = ("float32", "float64", "bfloat16")
@@ -20,12 +23,7 @@ def load_live(config: Mapping[str, Any]) -> LivePair:
     Raises:
         InputError: what is missing, does not fit together, or is not available here.
     """
-    import torch
-
-    device = torch.device(_device(config["device"]))
-    dtype = getattr(torch, choice("dtype", config["dtype"], DTYPES))
-    if config["threads"] is not None:
-        torch.set_num_threads(whole("threads", config["threads"]))
+    device, dtype = place(config)
     if config["target"] is None:
         from real_runner.pair.live import live_pair
         from real_runner.pair.load import SHIPPED, load_pair
@@ -39,7 +37,25 @@ def load_live(config: Mapping[str, Any]) -> LivePair:
     return load_checkpoint_pair(config["target"], config["drafter"], device, dtype)
 
 
-def _device(value: Any) -> str:
+def place(config: Mapping[str, Any]) -> tuple[torch.device, torch.dtype]:
+    """Where and in what a pair runs, by `device`, `dtype` and `threads`, which it sets.
+
+    Raises:
+        InputError: a device or a type that is not there.
+    """
+    import torch
+
+    device = device_of(config["device"])
+    dtype = getattr(torch, choice("dtype", config["dtype"], DTYPES))
+    if config["threads"] is not None:
+        torch.set_num_threads(whole("threads", config["threads"]))
+    if device.type == "cuda":
+        # cuDNN's attention builds a plan for every new shape, and trees bring one each step.
+        torch.backends.cuda.enable_cudnn_sdp(False)
+    return device, dtype
+
+
+def device_of(value: Any) -> torch.device:
     """cpu or cuda; auto takes cuda where there is one."""
     import torch
 
@@ -47,8 +63,8 @@ def _device(value: Any) -> str:
     if value == "cuda" and not torch.cuda.is_available():
         raise InputError("device is 'cuda', but PyTorch sees no CUDA device; accepted here: cpu")
     if value == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    return value
+        value = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(value)
 
 
 def chosen_drafter(pair: LivePair, config: Mapping[str, Any]) -> LiveDrafter:

@@ -11,6 +11,7 @@ import os
 import platform
 import re
 import textwrap
+from collections import Counter
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -35,6 +36,7 @@ MAX_REPEATED_NGRAMS = 0.20
 # Characters that mark grammar, tables, code or markup rather than prose.
 NOT_PROSE = re.compile(r"::=|>>>|\.\.\. |\|\||--{2,}|={2,}|\*\*|`|[{}<>\\|~^@#$%=+]|[^\x20-\x7e]")
 CURLY = {"\u2019": "'", "\u2018": "'", "\u201c": '"', "\u201d": '"', "\u2026": "..."}
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 SENTENCE_END = re.compile(r"(?<=[a-z)\"'][.!?]) +(?=[A-Z])")
 
 
@@ -54,12 +56,15 @@ def _modules() -> Iterator[tuple[str, ast.Module]]:
             yield source, tree
 
 
-def _docstrings(tree: ast.Module) -> Iterator[str]:
-    """Yield every docstring of a module, dedented."""
-    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    for node in ast.walk(tree):
-        if isinstance(node, documented):
-            yield ast.get_docstring(node) or ""
+def _documented(tree: ast.Module) -> Iterator[ast.AST]:
+    """Yield whatever in a module may have a docstring; expressions, which may not, are skipped."""
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, DOCUMENTED):
+            yield node
+        for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+            waiting.extend(getattr(node, name, ()))
 
 
 def _prose_pieces(block: str) -> Iterator[str]:
@@ -104,9 +109,9 @@ def _document_paragraphs(document: str) -> Iterator[str]:
         yield from _prose_pieces(block)
 
 
-def _without_docstring(source: str, node: ast.FunctionDef) -> str:
-    """Return a function's dedented source, decorators and docstring left out."""
-    kept = source.split("\n")[node.lineno - 1 : node.end_lineno]
+def _without_docstring(lines: list[str], node: ast.FunctionDef) -> str:
+    """Return a function's dedented source, decorators and docstring left out; lines: its module's."""
+    kept = lines[node.lineno - 1 : node.end_lineno]
     if ast.get_docstring(node) is not None:
         doc = node.body[0]
         del kept[doc.lineno - node.lineno : doc.end_lineno - node.lineno + 1]
@@ -122,32 +127,36 @@ def repeated_fraction(text: str) -> float:
 
 def local_names(tree: ast.AST, source: str) -> list[str]:
     """Return renamable locals and parameters of a function, used at least twice."""
-    bound = {n.arg for n in ast.walk(tree) if isinstance(n, ast.arg)}
-    bound |= {
-        n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
-    }
+    bound: set[str] = set()
     kept_names = {"self", "cls", "_"}
+    uses: Counter[str] = Counter()
     for node in ast.walk(tree):
-        if isinstance(node, (ast.Global, ast.Nonlocal)):
+        if isinstance(node, ast.Name):
+            uses[node.id] += 1
+            if isinstance(node.ctx, ast.Store):
+                bound.add(node.id)
+        elif isinstance(node, ast.arg):
+            uses[node.arg] += 1
+            bound.add(node.arg)
+        elif isinstance(node, (ast.Global, ast.Nonlocal)):
             kept_names.update(node.names)
         elif isinstance(node, ast.keyword) and node.arg:
             kept_names.add(node.arg)
     # A word also found as an attribute, in a string or a comment would be ambiguous.
-    names = []
-    for name in sorted(bound - kept_names):
-        uses = sum(isinstance(n, ast.Name) and n.id == name for n in ast.walk(tree))
-        uses += sum(isinstance(n, ast.arg) and n.arg == name for n in ast.walk(tree))
-        if uses >= 2 and uses == len(re.findall(rf"\b{name}\b", source)):
-            names.append(name)
-    return names
+    return [
+        name
+        for name in sorted(bound - kept_names)
+        if 2 <= uses[name] == len(re.findall(rf"\b{name}\b", source))
+    ]
 
 
 def _module_functions(source: str, tree: ast.Module) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield (source, renamable names) of the usable functions of one module."""
-    for node in ast.walk(tree):
+    lines = source.split("\n")
+    for node in _documented(tree):
         if not isinstance(node, ast.FunctionDef) or node.end_lineno - node.lineno > 60:
             continue
-        text = _without_docstring(source, node)
+        text = _without_docstring(lines, node)
         if not _wanted_function(text):
             continue
         try:
@@ -168,8 +177,8 @@ def _extracted() -> tuple[tuple[str, ...], tuple[tuple[str, tuple[str, ...]], ..
     for document in topics.values():
         prose.update(_document_paragraphs(document))
     for source, tree in _modules():
-        for document in _docstrings(tree):
-            prose.update(_document_paragraphs(document))
+        for node in _documented(tree):
+            prose.update(_document_paragraphs(ast.get_docstring(node) or ""))
         code.update(_module_functions(source, tree))
     return tuple(sorted(prose)), tuple(sorted(code.items()))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 import torch.nn.functional as F
@@ -10,13 +10,37 @@ from torch import Tensor
 
 from real_runner.engine.cache import KVCache
 
+Memo = dict[int, Tensor]  # masks of one pass by heads per key-value head
 
-def mixed(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-    """Scaled dot-product attention with grouped key-value heads; causal without a mask."""
-    grouped = query.shape[1] != key.shape[1]
-    return F.scaled_dot_product_attention(
-        query, key, value, mask, is_causal=mask is None, enable_gqa=grouped
-    )
+
+def mixed(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, memo: Memo | None = None
+) -> Tensor:
+    """Scaled dot-product attention with grouped key-value heads; causal without a mask.
+
+    On CUDA no fused kernel takes a mask and grouped heads together, and the plain one would copy
+    the cache for every head: so heads of a group go in as further queries of their shared keys.
+    memo: of the pass, so that masks are laid out for this once.
+    """
+    heads, shared = query.shape[1], key.shape[1]
+    if mask is None or heads == shared:
+        return F.scaled_dot_product_attention(
+            query, key, value, mask, is_causal=mask is None, enable_gqa=heads != shared
+        )
+    group, slots = heads // shared, query.shape[2]
+    memo = {} if memo is None else memo
+    if group not in memo:
+        memo[group] = _grouped(mask, group)
+    query = query.unflatten(1, (shared, group)).flatten(2, 3)  # (b, kv_heads, group * t, head_dim)
+    out = F.scaled_dot_product_attention(query, key, value, memo[group])
+    return out.unflatten(2, (group, slots)).flatten(1, 2)
+
+
+def _grouped(mask: Tensor, group: int) -> Tensor:
+    """The mask (b, 1, t, columns) of `group` heads, one after another."""
+    if mask.stride(2) == 0:  # all slots see the same: nothing to copy
+        return mask[:, :, :1].expand(-1, -1, group * mask.shape[2], -1)
+    return mask.repeat(1, 1, group, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +64,8 @@ class DenseAttend:
     cache: KVCache
     row: Tensor  # (b * t,)
     column: Tensor  # (b * t,)
-    mask: Tensor  # (b, 1, t or 1, columns) added to the scores: 0 or -inf
+    mask: Tensor  # (b, 1, t, columns) added to the scores: 0 or -inf
+    memo: Memo = field(default_factory=dict)
 
     def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         new = (part.transpose(1, 2).flatten(0, 1) for part in (key, value))
@@ -48,7 +73,7 @@ class DenseAttend:
         batch, columns = len(query), self.mask.shape[3]
         keys = self.cache.key[layer, :batch, :, :columns]
         values = self.cache.value[layer, :batch, :, :columns]
-        return mixed(query, keys, values, self.mask)
+        return mixed(query, keys, values, self.mask, self.memo)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +88,7 @@ class RaggedAttend:
     column: Tensor  # (N,)
     slot: Tensor  # (N,) place of the token among its row's
     mask: Tensor  # (b, 1, t, columns)
+    memo: Memo = field(default_factory=dict)
 
     def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         new = (part[0].transpose(0, 1) for part in (key, value))
@@ -73,8 +99,35 @@ class RaggedAttend:
         padded[self.row, self.slot] = query[0].transpose(0, 1)
         keys = self.cache.key[layer, :batch, :, :columns]
         values = self.cache.value[layer, :batch, :, :columns]
-        out = mixed(padded.transpose(1, 2), keys, values, self.mask)  # (b, heads, t, head_dim)
+        out = mixed(padded.transpose(1, 2), keys, values, self.mask, self.memo)
         return out[self.row, :, self.slot].transpose(0, 1)[None]
+
+
+@dataclass(frozen=True, slots=True)
+class ApartAttend:
+    """Ragged like `RaggedAttend`, but every row is attended by itself, so nothing is padded.
+
+    For CPUs, where the padding costs more than the calls.
+    """
+
+    cache: KVCache
+    row: Tensor  # (N,)
+    column: Tensor  # (N,)
+    first: list[int]  # of b rows, and N
+    mask: list[Tensor]  # of each row (1, 1, its tokens, its columns)
+    memo: list[Memo]
+
+    def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        new = (part[0].transpose(0, 1) for part in (key, value))
+        self.cache.write(layer, self.row, self.column, *new)
+        keys, values = self.cache.key[layer], self.cache.value[layer]
+        parts = []
+        for row, mask in enumerate(self.mask):
+            columns = mask.shape[3]
+            own = query[:, :, self.first[row] : self.first[row + 1]]
+            held = (part[row : row + 1, :, :columns] for part in (keys, values))
+            parts.append(mixed(own, *held, mask, self.memo[row]))
+        return torch.cat(parts, 2)
 
 
 @dataclass(frozen=True, slots=True)

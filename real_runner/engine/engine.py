@@ -7,6 +7,7 @@ need not be in that order, so that a request that ends moves no other's keys.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -14,8 +15,9 @@ from torch import Tensor
 
 from real_runner.engine.attend import DenseAttend, PromptAttend
 from real_runner.engine.cache import KVCache, rounded
+from real_runner.engine.graphs import GRAPH_SIZES, GraphedVerify, whole_columns
 from real_runner.engine.models import LiveDrafter, LiveTarget
-from real_runner.engine.pack import PACKINGS, Trees, pack
+from real_runner.engine.pack import PACKINGS, Packed, Trees, pack
 from real_runner.engine.walk import DraftLaws, Round, Verifier, Walk, ban, make_verifier
 from simulator.orders import BlockScores, DraftHead, build_block
 from simulator.orders.specs import Order
@@ -23,6 +25,7 @@ from simulator.orders.table import OrderTable
 from traces.errors import InputError
 
 HEADROOM = 160  # columns beyond a text: a tree being verified, a block being drafted
+LAWS = 2**27  # log-probabilities held at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +34,15 @@ class Settings:
 
     packing: str = "ragged"
     pool: int = 16  # ranks per depth of a block drafter's scores
-    graphs: bool = False  # replay captured graphs for the verify pass (CUDA)
+    graphs: bool = False  # pad verify passes to `graph_sizes`; on CUDA, replay captured graphs
+    graph_sizes: tuple[int, ...] = GRAPH_SIZES  # rising total tokens; longer passes run as they are
 
     def __post_init__(self) -> None:
         if self.packing not in PACKINGS:
             raise InputError(f"packing is {self.packing!r}; accepted: {', '.join(PACKINGS)}")
+        sizes = self.graph_sizes
+        if not sizes or sizes[0] < 1 or any(b <= a for a, b in pairwise(sizes)):
+            raise InputError(f"graph_sizes is {sizes!r}; accepted: rising numbers from 1 on")
 
 
 class Engine:
@@ -61,6 +68,8 @@ class Engine:
         self.settings = settings or Settings()
         self.verifier = verifier or make_verifier(0.0)
         columns = columns + HEADROOM
+        if self.settings.graphs:
+            columns = whole_columns(columns)  # a cache that moves would invalidate them
         self.cache = KVCache(target, capacity, columns)
         self.context = (
             None if drafter is None else KVCache(drafter_shape(target, drafter), capacity, columns)
@@ -72,10 +81,17 @@ class Engine:
         self.length = np.zeros(0, np.int64)  # (batch,) tokens before the root
         self.root = np.zeros(0, np.int64)  # (batch,) last token emitted
         self._fresh: list[tuple[Tensor, np.ndarray, np.ndarray]] = []  # states, places, positions
+        sizes = self.graph_sizes
+        self._graphs = GraphedVerify(target, self._taps, self.cache, sizes) if sizes else None
 
     @property
     def batch(self) -> int:
         return len(self.row)
+
+    @property
+    def graph_sizes(self) -> tuple[int, ...]:
+        """Total tokens that verify passes are padded to; none without graphs."""
+        return self.settings.graph_sizes if self.settings.graphs else ()
 
     @torch.inference_mode()
     def admit(self, prompt: np.ndarray, seed: int, root: int | None = None) -> int:
@@ -94,6 +110,8 @@ class Engine:
         if root is None:
             logits = ban(self.target.logits(hidden[0, -1]), self.target.banned_tokens)
             root = self.verifier.first(logits, seed)
+        elif self.target.device.type == "cuda":
+            torch.cuda.synchronize(self.target.device)  # else the next step would pay for it
         self.row = np.append(self.row, row)
         self.length = np.append(self.length, len(prompt))
         self.root = np.append(self.root, root)
@@ -107,8 +125,9 @@ class Engine:
         """Keep the requests of `going` (batch,) bool; the others' places and rows are free."""
         place = np.cumsum(going) - 1
         self._fresh = [
-            (states[torch.from_numpy(going[at])], place[at[going[at]]], position[going[at]])
+            (states[_kept(going[at], states)], place[at[going[at]]], position[going[at]])
             for states, at, position in self._fresh
+            if going[at].any()
         ]
         self.row, self.length, self.root = self.row[going], self.length[going], self.root[going]
 
@@ -140,9 +159,9 @@ class Engine:
         mask = torch.zeros(seen.shape, device=device, dtype=self.target.dtype)
         mask = mask.masked_fill_(~seen, float("-inf"))[:, None, None]
         attend = DenseAttend(self.context, row, column, mask.expand(-1, -1, slots, -1))
-        anchor = torch.from_numpy(self.root[order]).to(device)
+        anchor, back = (torch.from_numpy(part).to(device) for part in (self.root[order], self.row))
+        self._drafted = None  # its memory is wanted
         hidden = self.drafter.forward(anchor, length, attend)
-        back = torch.from_numpy(self.row).to(device)
         logits = ban(self.drafter.logits(hidden[back]), self.target.banned_tokens)
         self._drafted = logits
         return block_scores(self.drafter, logits, self.settings.pool, self.head, self.root)
@@ -160,10 +179,9 @@ class Engine:
         self._settle()
         order = np.argsort(self.row)  # the pass runs in the order of rows
         trees = self.trees(table, width).arranged(order)
-        packed = pack(trees, self.cache, self.settings.packing, self.target.dtype)
-        hidden, tapped = self.target.forward(
-            packed.tokens, packed.positions, packed.attend, self._taps
-        )
+        apart = self._graphs is None and self.target.device.type == "cpu"
+        packed = pack(trees, self.cache, self.settings.packing, self.target.dtype, apart)
+        hidden, tapped = self._forward(packed)
         logits = self.target.logits(packed.per_request(hidden))
         ban(logits, self.target.banned_tokens)
         laws = None if table is None else DraftLaws(self.drafter, self._drafted, order)
@@ -171,6 +189,12 @@ class Engine:
         walk = self.verifier.walk(seen)
         self._walked = (trees, packed, tapped, walk)
         return Walk(*(getattr(walk, name)[self.row] for name in walk.__slots__))
+
+    def _forward(self, packed: Packed) -> tuple[Tensor, Tensor]:
+        """Final and tapped states of the pass."""
+        if self._graphs is not None and self._graphs.covers(packed):
+            return self._graphs(packed)
+        return self.target.forward(packed.tokens, packed.positions, packed.attend, self._taps)
 
     def trees(self, table: OrderTable | None, width: np.ndarray) -> Trees:
         """The nodes to verify, in the order of the batch; no table: the roots alone."""
@@ -219,6 +243,11 @@ class Engine:
             self.context.write(layer, row, position, *new)
 
 
+def _kept(going: np.ndarray, states: Tensor) -> Tensor:
+    """Where `going` (n,) is true, as an index next to `states`."""
+    return torch.from_numpy(np.flatnonzero(going)).to(states.device)
+
+
 @dataclass(frozen=True, slots=True)
 class _CacheShape:
     layers: int
@@ -250,9 +279,21 @@ def block_scores(
     """Scores on the host of logits (b, D, V), banned tokens at -inf.
 
     Pools of the best log-probabilities where scores ignore the parent, rounded as a recording in
-    the same type rounds them; the whole law where they do not.
+    the same type rounds them; the whole law where they do not. bfloat16, which numpy lacks, comes
+    out as float32, and its laws are taken in float32.
     """
-    if drafter.markov is None:
-        best = logits.double().log_softmax(-1).topk(pool, sorted=True)
-        return BlockScores(best.indices.cpu().numpy(), best.values.to(logits.dtype).cpu().numpy())
-    return BlockScores(logits=logits.cpu().numpy(), head=head, anchor_token=anchor_token)
+    if drafter.markov is not None:
+        return BlockScores(logits=_host(logits), head=head, anchor_token=anchor_token)
+    wide = torch.float32 if logits.dtype == torch.bfloat16 else torch.float64
+    tokens, values = [], []
+    for part in logits.split(max(1, LAWS // logits[0].numel())):  # wide copies of few at once
+        best = part.log_softmax(-1, dtype=wide).topk(pool, sorted=True)
+        tokens.append(best.indices)
+        values.append(best.values if wide == torch.float32 else best.values.to(logits.dtype))
+    return BlockScores(_host(torch.cat(tokens)), _host(torch.cat(values)))
+
+
+def _host(values: Tensor) -> np.ndarray:
+    """`values` on the host."""
+    values = values.cpu()
+    return (values.float() if values.dtype == torch.bfloat16 else values).numpy()

@@ -13,7 +13,7 @@ import torch
 from numba import njit
 from torch import Tensor
 
-from real_runner.engine.attend import DenseAttend, RaggedAttend
+from real_runner.engine.attend import ApartAttend, DenseAttend, RaggedAttend
 from real_runner.engine.cache import KVCache, rounded
 
 PACKINGS = ("dense", "ragged")
@@ -49,7 +49,7 @@ class Packed:
 
     tokens: Tensor
     positions: Tensor
-    attend: DenseAttend | RaggedAttend
+    attend: DenseAttend | RaggedAttend | ApartAttend
     place: np.ndarray | None  # (b,) first token of each request in a ragged pass
 
     def per_request(self, values: Tensor) -> Tensor:
@@ -63,13 +63,17 @@ class Packed:
         return self.place[request] + slot
 
 
-def pack(trees: Trees, cache: KVCache, packing: str, dtype: torch.dtype) -> Packed:
-    """The pass that verifies `trees`; request i is row i of `cache`, which grows if it must."""
+def pack(
+    trees: Trees, cache: KVCache, packing: str, dtype: torch.dtype, apart: bool = False
+) -> Packed:
+    """The pass that verifies `trees`; request i is row i of `cache`, which grows if it must.
+
+    apart: in a ragged pass, attend every request's tree by itself.
+    """
     slots, device = trees.slots, cache.key.device
     columns = rounded(int(trees.length.max()) + slots)
     cache.ensure(columns)
     tokens, positions, above = layout(trees, slots)
-    mask = _mask(trees, above, columns, device, dtype)
     request, slot = np.divmod(np.arange(len(trees) * slots), slots)
     place = None
     if packing == "ragged":
@@ -80,10 +84,14 @@ def pack(trees: Trees, cache: KVCache, packing: str, dtype: torch.dtype) -> Pack
     row, column, slot = (
         torch.from_numpy(part).to(device) for part in (request, trees.length[request] + slot, slot)
     )
-    if packing == "ragged":
+    if packing == "ragged" and apart and slots > 1:
+        first, masks = [*place.tolist(), len(row)], masks_apart(trees, above, dtype)
+        attend = ApartAttend(cache, row, column, first, masks, [{} for _ in masks])
+    elif packing == "ragged":
+        mask = _mask(trees, above, columns, device, dtype)
         attend = RaggedAttend(cache, row, column, slot, mask)
     else:
-        attend = DenseAttend(cache, row, column, mask)
+        attend = DenseAttend(cache, row, column, _mask(trees, above, columns, device, dtype))
     tokens, positions = (torch.from_numpy(part).to(device) for part in (tokens, positions))
     return Packed(tokens, positions, attend, place)
 
@@ -130,6 +138,11 @@ def _mask(trees: Trees, above: np.ndarray, columns: int, device, dtype) -> Tenso
         mask = np.full((*above.shape[:2], columns), -np.inf, kind)
         _open(mask, above, length)
         return torch.from_numpy(mask)[:, None].to(dtype)
+    return device_mask(length, above, columns, device, dtype)
+
+
+def device_mask(length: np.ndarray, above: np.ndarray, columns: int, device, dtype) -> Tensor:
+    """The same mask, made on the device: only (b, t, t) bits are copied there."""
     start = torch.from_numpy(length).to(device)
     seen = torch.arange(columns, device=device) < start[:, None]  # (b, columns)
     seen = seen[:, None].repeat(1, above.shape[1], 1)
@@ -148,3 +161,15 @@ def _open(mask, above, length):
             for j in range(above.shape[2]):
                 if above[i, m, j]:
                     mask[i, m, length[i] + j] = 0.0
+
+
+def masks_apart(trees: Trees, above: np.ndarray, dtype: torch.dtype) -> list[Tensor]:
+    """The mask (1, 1, n, columns) of every request alone, on the host."""
+    kind = np.float64 if dtype == torch.float64 else np.float32
+    length, packed = trees.length.astype(np.int64), trees.width.astype(np.int64) + 1
+    masks = []
+    for i, (start, count) in enumerate(zip(length.tolist(), packed.tolist(), strict=True)):
+        mask = np.full((1, count, rounded(start + count)), -np.inf, kind)
+        _open(mask, above[i : i + 1, :count, :count], length[i : i + 1])
+        masks.append(torch.from_numpy(mask)[None].to(dtype))
+    return masks

@@ -8,6 +8,7 @@ accepts exactly as the methods that test a fixed set's children one by one with 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -67,6 +68,11 @@ class Round:
     def row(self, request: int, node: int) -> Tensor:
         """The target's logits (V,) behind a node (-1: the root)."""
         return self.logits[int(self.packed.index(np.array([request]), np.array([node + 1]))[0])]
+
+    def rows(self, request: np.ndarray, node: np.ndarray) -> Tensor:
+        """Those behind n nodes, (n, V) float64 on the host: one transfer for all of them."""
+        index = torch.from_numpy(self.packed.index(request, node + 1))
+        return self.logits[index.to(self.logits.device)].double().cpu()
 
 
 class Verifier(Protocol):
@@ -138,15 +144,16 @@ class DrawAndMatch:
         accepted = np.zeros(len(trees), np.int64)
         path = np.full((len(trees), depths), -1)
         token = np.full((len(trees), depths + 1), -1)
-        for i in range(len(trees)):
-            node = -1
-            for reached in range(depths + 1):
+        node, walking = np.full(len(trees), -1), np.arange(len(trees))
+        for reached in range(depths + 1):
+            for i, logits in zip(walking, round.rows(walking, node[walking]), strict=True):
                 seed, index = int(round.seeds[i]), int(round.output_index[i]) + 1 + reached
-                token[i, reached] = self.draws.draw(round.row(i, node), seed, index)
-                node = child_of(trees, i, node, int(token[i, reached]))
-                if node < 0:
-                    break
-                accepted[i], path[i, reached] = reached + 1, node
+                token[i, reached] = self.draws.draw(logits, seed, index)
+                node[i] = child_of(trees, i, int(node[i]), int(token[i, reached]))
+            walking = walking[node[walking] >= 0]
+            if not len(walking):
+                break
+            accepted[walking], path[walking, reached] = reached + 1, node[walking]
         return Walk(accepted, path, token)
 
     def first(self, logits: Tensor, seed: int) -> int:
@@ -191,6 +198,12 @@ def _walk(width, parent, drafted, emitted, accepted, path, token):
 def ban(logits: Tensor, banned: tuple[int, ...]) -> Tensor:
     """Logits (..., V) with the banned tokens at -inf, in place."""
     if banned:
-        index = torch.tensor(banned, device=logits.device)
-        logits.index_fill_(-1, index, float("-inf"))
+        logits.index_fill_(-1, _index(banned, logits.device), float("-inf"))
     return logits
+
+
+@lru_cache(maxsize=16)
+def _index(tokens: tuple[int, ...], device: torch.device) -> Tensor:
+    """Token ids on a device: copied once, as every copy there waits for the device."""
+    with torch.inference_mode(False):  # not of the mode it is first asked in
+        return torch.tensor(tokens, device=device)

@@ -83,12 +83,15 @@ def _totals(grid: Grid, batch: int, packing: str, graph_sizes: Sequence[int]) ->
     """Totals of one batch, none beyond its largest in `packed_per_request`."""
     totals = {batch * packed for packed in grid.packed_per_request}
     largest = max(totals)
-    jumps = set(graph_sizes)
+    ragged = packing == "ragged"
+    jumps = set() if ragged else set(graph_sizes)
     if grid.edges:
         jumps |= {edge * i for edge in EDGES for i in range(1, MULTIPLES + 1)}
     near = {
         one for jump in jumps if jump <= grid.edge_tokens for one in _near(jump, batch, packing)
     }
+    if ragged and graph_sizes:  # steps between two run the next: only the last is followed by more
+        near |= {*graph_sizes, graph_sizes[-1] + 1}
     return sorted(totals | {total for total in near if batch <= total <= largest})
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
@@ -47,6 +48,19 @@ def hardware(device: torch.device) -> str:
         return torch.cuda.get_device_name(device)
     threads = torch.get_num_threads()
     return f"{_cpu_name()} CPU, {_cores()} cores, {threads} thread{'s' if threads > 1 else ''}"
+
+
+def short_name(device: torch.device) -> str:
+    """For file names: h200 of NVIDIA H200, a100_sxm4_80gb of NVIDIA A100-SXM4-80GB, or cpu."""
+    if device.type != "cuda":
+        return device.type
+    return file_name(torch.cuda.get_device_name(device))
+
+
+def file_name(gpu: str) -> str:
+    """A GPU's name in small letters, digits and underscores, its maker left out."""
+    words = re.findall("[a-z0-9]+", gpu.lower())
+    return "_".join(word for word in words if word not in ("nvidia", "amd", "geforce"))
 
 
 def _cores() -> int:
@@ -111,6 +125,8 @@ def _timing(probe: Probe, isotonic: bool, story: Story) -> str:
         f"new states per request, then the trees are packed, verified and walked, by {clock}; "
         "plain decoding verifies alone; prefill until the first token is on the host"
     )
+    if probe.graph_sizes and probe.target.device.type != "cuda":
+        text += "; passes padded to graph sizes, but run uncaptured: no CUDA here"
     return text + (
         "; verify medians pooled so that they never fall with tokens" if isotonic else ""
     )

@@ -20,6 +20,11 @@ from real_runner.probing.trees import made_up_trees
 from simulator.orders.table import ARRAYS, OrderTable
 from traces.errors import InputError
 
+# What allocators say in errors of no class of their own.
+NO_ROOM = (
+    *("DefaultCPUAllocator", "can't allocate memory"),
+    *("CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED"),
+)
 FRESH = 3  # tokens a round commits: their states wait for the next draft
 _TREES, _STATES, _TOKENS = range(3)  # streams of random numbers
 
@@ -58,10 +63,8 @@ class Probe:
 
     @property
     def graph_sizes(self) -> tuple[int, ...]:
-        """Totals whose pass is a captured graph."""
-        if not self.settings.graphs:
-            return ()
-        return tuple(getattr(self._ready(1, 1), "graph_sizes", ()))
+        """Totals that a pass is padded to (`Engine.graph_sizes`), on CUDA captured graphs."""
+        return self.settings.graph_sizes if self.settings.graphs else ()
 
     def cells(self, grid: Grid) -> list[Cell]:
         """The cells of a grid for this packing and these graphs.
@@ -191,10 +194,17 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
-def out_of_memory(error: BaseException) -> bool:
-    """Whether the device, the CPU allocator or the host had no room."""
-    allocator = "DefaultCPUAllocator" in str(error) or "can't allocate memory" in str(error)
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or allocator
+def out_of_memory(error: BaseException | None) -> bool:
+    """Whether the device, the CPU allocator or the host had no room.
+
+    A capture that runs out raises another error on its way out.
+    """
+    while error is not None:
+        said = any(words in str(error) for words in NO_ROOM)
+        if said or isinstance(error, MemoryError | torch.OutOfMemoryError):
+            return True
+        error = error.__context__
+    return False
 
 
 def _check(key: str, values: tuple[int, ...], most: int) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from real_runner.probing.grid import Grid
+from real_runner.probing.shapes import SHAPES
 from real_runner.settings import choice, flag, folder, mapping, temperature_of, whole, wholes
 from traces.errors import InputError
 
@@ -23,7 +25,9 @@ TOLD = (
 _KEYS = (
     *("name", "batches", "packed_per_request", "prefixes", "prompt_tokens", "edges", "edge_tokens"),
     *("warmup", "repeats", "passes", "isotonic", "keep_samples", "seed"),
+    *("shape", "time_s", "finish"),
 )
+_UNTOLD = ("name", "keep_samples", "time_s", "finish")  # change no number
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,9 @@ class Plan:
     keep_samples: bool
     seed: int
     temperature: float
+    shape: str | None = None  # of a pair with random weights
+    time_s: float | None = None  # of one call
+    finish: bool = False  # write the profile of what is there
 
     def repeated(self) -> dict[str, Any]:
         """What decides the samples."""
@@ -81,8 +88,31 @@ def read_probe(config: Mapping[str, Any]) -> Plan:
         keep_samples=flag("probe.keep_samples", node["keep_samples"]),
         seed=whole("probe.seed", node["seed"]),
         temperature=temperature_of("temperature", config["temperature"]),
+        shape=_shape(config),
+        time_s=_seconds(node["time_s"]),
+        finish=flag("probe.finish", node["finish"]),
         **counts,
     )
+
+
+def _shape(config: Mapping[str, Any]) -> str | None:
+    """A pair's sizes; null: the pair that is loaded."""
+    name = config["probe"]["shape"]
+    if name is None:
+        return None
+    choice("probe.shape", name, tuple(SHAPES))
+    for key in ("pair", "target"):
+        if config[key] is not None:
+            raise InputError(f"{key} is {config[key]!r} with probe.shape {name}; accepted: null")
+    return name
+
+
+def _seconds(value: Any) -> float | None:
+    """Seconds of one call; null: no limit."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if value is not None and not (number and math.isfinite(value) and value > 0):
+        raise InputError(f"probe.time_s is {value!r}; accepted: seconds above 0, or null")
+    return value
 
 
 def _grid(node: Mapping[str, Any]) -> Grid:
@@ -120,7 +150,7 @@ def command_line(config: Mapping[str, Any], defaults: Mapping[str, Any]) -> str:
         if config[key] != defaults[key]:
             words.append(f"{key}={_bare(config[key])}")
     for key, value in config["probe"].items():
-        if value != defaults["probe"][key] and key not in ("name", "keep_samples"):
+        if value != defaults["probe"][key] and key not in _UNTOLD:
             words.append(f"probe.{key}={_word(value)}")
     return " ".join(words)
 

@@ -21,7 +21,7 @@ class Difference:
     round: int  # of the request
     replayed: tuple[int, ...]  # anchor, width, accepted, committed; empty: no such round
     live: tuple[int, ...]
-    margin: float  # smallest gap that could have tipped it: between target tokens or node scores
+    margin: float  # smallest gap that could have tipped it: of target tokens, or at the nodes' cut
 
     @property
     def near_tie(self) -> bool:
@@ -49,10 +49,16 @@ class Comparison:
     first: Difference | None
 
 
-def compare_rounds(replayed: Facts, live: Facts, recording: Recording, tables=None) -> Comparison:
+def compare_rounds(
+    replayed: Facts, live: Facts, recording: Recording, tables=None, outputs=None
+) -> Comparison:
     """Hold every round of every request against the replay's.
 
-    tables: order tables of the policy's orders by spec, whose score gaps count as margins too.
+    Args:
+        tables: order tables of the policy's best-first orders, a node larger than it verifies:
+            the gap between the nodes it just kept and just left out counts as a margin too.
+        outputs: the live tokens of every request from its first on. The margin where they leave
+            the recorded text counts then: rounds can differ later than texts.
     """
     ours, theirs = _by_request(replayed), _by_request(live)
     found = []
@@ -64,7 +70,16 @@ def compare_rounds(replayed: Facts, live: Facts, recording: Recording, tables=No
     if found:
         request, at = min(found, key=lambda pair: _step(replayed, *pair))
         rows = [_row(side[request], at) for side in (ours, theirs)]
-        first = Difference(request, at, *rows, _margin(recording, rows[0] or rows[1], tables))
+        gaps = []
+        if rows[0]:
+            gaps = _token_gaps(recording, rows[0])
+            gaps += _cut_gaps(replayed, _step(replayed, request, at), tables or ())
+        if at:  # equal counts may hide another bonus token
+            gaps += _token_gaps(recording, _row(ours[request], at - 1))
+        if outputs is not None:
+            sequence = int(replayed.requests["sequence"][request])
+            gaps += _text_gap(recording, sequence, outputs[request])
+        first = Difference(request, at, *rows, float(min(gaps, default=np.inf)))
     return Comparison(len(replayed.rounds["step"]), len(found), first)
 
 
@@ -95,15 +110,38 @@ def _step(facts: Facts, request: int, at: int) -> int:
     return int(steps[at]) if at < len(steps) else len(facts.steps["step"])
 
 
-def _margin(recording: Recording, row: tuple[int, ...], tables) -> float:
-    """The smallest gap at the anchors of a round: target's two best tokens, neighbouring nodes."""
+def _cut_gaps(facts: Facts, step: int, tables) -> list[float]:
+    """Between the worst node that a step verifies and the best that it leaves out.
+
+    Inside what is verified the order of nodes decides nothing, so gaps there explain nothing.
+    """
+    inside = facts.rounds["step"] == step
+    anchor, width = facts.rounds["anchor"][inside], facts.rounds["width"][inside]
+    gaps = []
+    for table in tables:
+        size, some = table.size[anchor], width > 0
+        more = width < size
+        kept = table.score[anchor[some], width[some] - 1]
+        left = table.score[anchor[more], width[more]]
+        if len(kept) and len(left):
+            gaps.append(abs(float(kept.min() - left.max())))
+    return gaps
+
+
+def _token_gaps(recording: Recording, row: tuple[int, ...]) -> list[float]:
+    """Gaps between the target's two best at the tokens that a recorded round emits."""
     anchor, _, accepted, _ = row
+    if "target_margin" not in recording:
+        return []
     sequence = recording.anchor_sequence[anchor]
     end = min(anchor + accepted + 1, int(recording.anchor_offset[sequence + 1]))
-    gaps = []
-    if "target_margin" in recording:
-        gaps += recording["target_margin"][anchor:end].tolist()
-    for table in tables or ():
-        score = table.score[anchor, : table.size[anchor]]
-        gaps += np.abs(np.diff(score)).tolist()
-    return float(min(gaps, default=np.inf))
+    return recording["target_margin"][anchor:end].tolist()
+
+
+def _text_gap(recording: Recording, sequence: int, tokens: list[int]) -> list[float]:
+    """The gap at the first token that is not the recorded one; none at output 0."""
+    recorded = recording.committed_tokens(sequence).tolist()
+    other = [i for i, pair in enumerate(zip(recorded, tokens)) if pair[0] != pair[1]]
+    if "target_margin" not in recording or not other or not other[0]:
+        return []
+    return [float(recording["target_margin"][recording.anchor_offset[sequence] + other[0] - 1])]

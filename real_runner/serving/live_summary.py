@@ -139,6 +139,7 @@ def _latency(live: Live) -> dict[str, Any]:
     """The clock of this run as a profile; `told` is the one that the policy was shown."""
     plan, target = live.plan, live.pair.target
     node = plan.config["latency"]
+    graphs = ", CUDA graphs" if target.device.type == "cuda" else ", padded as CUDA graphs are"
     return {
         "profile": "live",
         "told": plan.cost.profile.name,
@@ -148,7 +149,7 @@ def _latency(live: Live) -> dict[str, Any]:
         "num_gpus": 1 if target.device.type == "cuda" else None,
         "kind": "measured live",
         "engine_mode": f"{type_name(target.dtype)}, {plan.engine.packing} packing"
-        + (", CUDA graphs" if plan.engine.graphs else ""),
+        + (graphs if plan.engine.graphs else ""),
         "source": f"this run's clock; policies were told {plan.cost.profile.name}",
     }
 

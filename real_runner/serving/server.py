@@ -122,6 +122,7 @@ class LiveServer:
                 ended += 1
             else:
                 self.running.append(request)
+            self._arrive()  # those that came meanwhile are started too
         return ended
 
     def _prefill(self, request: int) -> None:

@@ -200,9 +200,11 @@ def _fit_columns(served: Served, bare: StepCost, recording: Recording) -> tuple[
     steps, rounds = served.facts.steps, served.facts.rounds
     ends = np.cumsum(steps["batch"])[:-1]
     anchor = rounds["anchor"]
-    before = recording["prompt_len"][recording.anchor_sequence[anchor]]
+    # By the request's text: one that is not the recorded one may run past its anchors.
+    sequence = served.facts.requests["sequence"][rounds["request"]]
+    output = anchor - recording.anchor_offset[sequence]
     packed = np.split(rounds["width"] + 1, ends)
-    context = np.split(before + recording.anchor_output[anchor], ends)
+    context = np.split(recording["prompt_len"][sequence] + output, ends)
     device_s = np.array(
         [
             bare.step(one, where, drafted=bool(drafted), tree=False).total_s

@@ -47,6 +47,9 @@ VALIDATE = {
 }
 
 
+KEYS = ("device", "dtype", "threads", "output", "packing", "temperature", "max_new_tokens")
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """One thing to measure: the words of its task, and the file that is there when it is done."""
@@ -60,6 +63,11 @@ class Step:
         """Its result is there, and no samples that wait for more."""
         partial = self.result.with_suffix(".partial.jsonl")
         return self.result.exists() and not partial.exists()
+
+    @property
+    def finishes(self) -> bool:
+        """Asked to leave the rest unmeasured: never more than one call."""
+        return self.words.get("probe.finish") == "true"
 
 
 def surface(shape: str, mode: str, more: dict[str, str]) -> Step:
@@ -118,7 +126,7 @@ def _perform(verb: str, more: dict[str, str]) -> int:
                 print(f"{step.name}: done, in {step.result}", flush=True)
             continue
         status = _call(step)
-        while verb == "all" and status == 0 and not step.done:
+        while verb == "all" and status == 0 and not (step.done or step.finishes):
             status = _call(step)
         if status or verb != "all":
             return status
@@ -135,9 +143,8 @@ def _chosen(verb: str, more: dict[str, str]) -> list[Step]:
     shape, mode = more.pop("shape", None), more.pop("mode", None)
     shapes = SHAPES if shape is None else (choice("shape", shape, tuple(KNOWN)),)
     modes = MODES if mode is None else (choice("mode", mode, MODES),)
-    surfaces = {"device", "dtype", "threads", "output", "packing", "temperature"}
     for key in more:
-        if not key.startswith(("probe.", "validate.")) and key not in surfaces:
+        if not key.startswith(("probe.", "validate.")) and key not in KEYS:
             raise InputError(f"{key} is {more[key]!r}; accepted: shape, mode, keys of the task")
     steps = []
     if verb != "validate":

@@ -51,8 +51,11 @@ def run(config: dict[str, Any], log: Log) -> int:
         if not done:
             log(f"samples are kept in {partial}, and the same command goes on")
             return 0
-        if not store.kept():
-            raise InputError(f"probe.finish is true, but {partial} holds no sample")
+        if not any(samples.draft_s for samples in store.kept().values()):
+            raise InputError(
+                f"{partial} holds no step that drafts; accepted: samples of at least one"
+                + (", so without probe.finish first" if plan.finish else "")
+            )
         write(probe, plan, store, _command(config), log)
     if not plan.keep_samples and not plan.finish:
         partial.unlink()

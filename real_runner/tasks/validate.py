@@ -13,6 +13,7 @@ from typing import Any
 from real_runner.settings import (
     CORPUS_LICENSE,
     corpus_domains,
+    flag,
     folder,
     mapping,
     policy_nodes,
@@ -107,7 +108,7 @@ def _prepared(config, asked: Asked, pair, drafter, log):
     from real_runner.serving.arena import Arena
     from real_runner.serving.validation import Plan, Validation
 
-    settings = Settings(packing=config["packing"], graphs=config["graphs"])
+    settings = Settings(packing=config["packing"], graphs=flag("graphs", config["graphs"]))
     plan = RecordPlan(
         domains=asked.domains,
         max_new_tokens=asked.max_new_tokens,

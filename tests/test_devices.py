@@ -1,0 +1,141 @@
+"""No operation mixes tensors of the host with the device's, told by labels on a CPU.
+
+Every tensor here lies in the same memory, but those that code puts on the device (models, caches,
+`.to(device)`, `device=...`, and all that is computed from them) carry a label. An operation on
+labelled and unlabelled tensors would fail on CUDA; so would `.numpy()` of a labelled one.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch.overrides import TorchFunctionMode  # noqa: E402
+from torch.utils._pytree import tree_leaves  # noqa: E402
+
+from real_runner.engine import engine as engine_module  # noqa: E402
+from real_runner.engine import pack as pack_module  # noqa: E402
+from real_runner.engine import walk as walk_module  # noqa: E402
+from real_runner.engine.engine import Engine, Settings  # noqa: E402
+from real_runner.engine.pack import PACKINGS  # noqa: E402
+from real_runner.engine.walk import make_verifier  # noqa: E402
+from real_runner.probing.shapes import random_pair  # noqa: E402
+from simulator.orders import BestFirstOrder  # noqa: E402
+from tests.tiny_pair import random_prompts, tiny_pair, tiny_recording  # noqa: E402
+
+
+class Labels(TorchFunctionMode):
+    """Follows which tensors are the device's; what they hold is kept, so that ids stay theirs."""
+
+    def __init__(self, *models) -> None:
+        super().__init__()
+        walk_module._index.cache_clear()  # knows tensors of other labels
+        self.known: dict[int, torch.Tensor] = {}
+        self.mixed: list[str] = []
+        for model in models:
+            inner = model if isinstance(model, torch.nn.Module) else model.model
+            held = [*inner.parameters(), *inner.buffers(), *vars(model).values()]
+            self.label(*(one for one in held if isinstance(one, torch.Tensor)))
+
+    def label(self, *tensors: torch.Tensor) -> None:
+        self.known |= {id(tensor): tensor for tensor in tensors}
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs, name = kwargs or {}, getattr(func, "__name__", str(func))
+        inputs = [one for one in tree_leaves((args, kwargs)) if isinstance(one, torch.Tensor)]
+        there = [id(one) in self.known for one in inputs]
+        out = func(*args, **kwargs)
+        if name in ("cpu", "to") and inputs and out is inputs[0]:
+            out = out.clone()  # a copy, as on another device
+        moved = name == "to" and any(isinstance(one, torch.device) for one in args)
+        host = [one for one, on in zip(inputs, there) if not on and one.dim() > 0]
+        if any(there) and (host or name == "numpy"):
+            self.mixed.append(f"{name} of {[tuple(one.shape) for one in host]}")
+        if name != "cpu" and (any(there) or moved or kwargs.get("device") is not None):
+            self.label(*(one for one in tree_leaves(out) if isinstance(one, torch.Tensor)))
+        return out
+
+
+@pytest.fixture(autouse=True)
+def as_on_a_gpu(monkeypatch):
+    """The branches that a CPU does not take: masks made on the device, trees padded together."""
+    plain = pack_module.pack
+
+    def mask(trees, above, columns, device, dtype):
+        return pack_module.device_mask(trees.length, above, columns, device, dtype)
+
+    monkeypatch.setattr(pack_module, "_mask", mask)
+    monkeypatch.setattr(engine_module, "pack", lambda *args: plain(*args[:4]))
+
+
+def served(pair, drafter, packing: str, graphs: bool, temperature: float) -> list[str]:
+    """What four rounds mix up."""
+    with Labels(pair.target, drafter) as labels:
+        verifier, settings = make_verifier(temperature), Settings(packing, graphs=graphs)
+        engine = Engine(pair.target, drafter, 4, 40, verifier, settings)
+        stores = (engine.cache, engine.context)
+        labels.label(*(part for store in stores for part in (store.key, store.value)))
+        if engine._graphs is not None:
+            held = vars(engine._graphs).values()
+            labels.label(*(one for one in held if isinstance(one, torch.Tensor)))
+        rng = np.random.default_rng(0)
+        for seed, prompt in enumerate(random_prompts(rng, 4)):
+            engine.admit(np.array(prompt), seed)
+        for index in range(4):
+            table = engine.order(BestFirstOrder(nodes=10, branch=4), engine.draft())
+            width = np.minimum(rng.integers(0, 11, engine.batch), table.size)
+            engine.verify(table, width, np.arange(engine.batch), np.full(engine.batch, index))
+            engine.commit()
+            if index == 1:
+                engine.release(np.array([True, False, True, True]))
+    assert len(labels.known) > 500
+    return labels.mixed
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("graphs", [False, True])
+@pytest.mark.parametrize("packing", PACKINGS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_serving_mixes_nothing(packing, graphs, temperature, dtype):
+    pair = tiny_pair(dtype=dtype)
+    for drafter in pair.drafters.values():
+        assert served(pair, drafter, packing, graphs, temperature) == []
+
+
+@pytest.mark.parametrize("packing", PACKINGS)
+def test_checkpoints_mix_nothing(packing):
+    pytest.importorskip("transformers")
+    pair = random_pair("tiny", torch.device("cpu"), torch.bfloat16)
+    for graphs in (False, True):
+        assert served(pair, pair.drafters["block"], packing, graphs, 0.0) == []
+
+
+@pytest.mark.parametrize("kind", ["block", "semi_autoregressive"])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_recording_mixes_nothing(kind, temperature, monkeypatch):
+    pair = tiny_pair()
+    labels = Labels(pair.target, pair.drafters[kind])
+    whole = engine_module.KVCache.__init__
+
+    def init(self, *args):
+        whole(self, *args)
+        labels.label(self.key, self.value)
+
+    monkeypatch.setattr(engine_module.KVCache, "__init__", init)
+    with labels:
+        tiny_recording(pair, kind, 4, 8, temperature)
+    assert labels.mixed == []
+
+
+def test_a_mixture_is_found():
+    """Of the labels themselves."""
+    model = torch.nn.Linear(3, 3)
+    with Labels(model) as labels:
+        model(torch.ones(2, 3, device="cpu"))
+        assert labels.mixed == []
+        model(torch.ones(2, 3))
+        assert labels.mixed == ["linear of [(2, 3)]"]
+        model(torch.ones(2, 3).to(torch.device("cpu"))).detach().numpy()
+    assert labels.mixed[1:] == ["numpy of []"]

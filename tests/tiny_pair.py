@@ -1,0 +1,124 @@
+"""A tiny random live pair, and its laws by the models' own full forward passes.
+
+Nothing here is cached, batched or packed, so an engine can be held against it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from real_runner.engine.models import LivePair
+from real_runner.generate import BANNED
+from real_runner.pair.config import DrafterConfig, TargetConfig
+from real_runner.pair.drafter import Drafter
+from real_runner.pair.live import SmallDrafter, SmallTarget
+from real_runner.pair.target import Target
+from real_runner.recording.record import RecordPlan, record_in_memory
+from real_runner.recording.texts import Prompt
+from traces.keyed_noise import keyed_draw
+from traces.recording import Recording
+
+VOCAB = 64
+FREE = np.setdiff1d(np.arange(VOCAB), BANNED)  # tokens of a prompt
+SHAPE = TargetConfig(vocab_size=VOCAB, layers=2, width=32, heads=2, feed_forward=48)
+TAPS = (1, 2)
+KINDS = ("block", "semi_autoregressive")
+
+
+class Codes:
+    """A tokenizer: characters of code 1 to 63 stand for themselves, behind a 0."""
+
+    def encode(self, text: str) -> list[int]:
+        return [0, *(ord(letter) % VOCAB for letter in text)]
+
+    def decode(self, tokens: list[int]) -> str:
+        return "".join(map(chr, tokens))
+
+
+def tiny_pair(
+    spread: float = 12.0, dtype: torch.dtype = torch.float32, slots: int = 5, seed: int = 3
+) -> LivePair:
+    """Both drafters on one target, whose logits are spread so that argmaxes are no near ties."""
+    torch.manual_seed(seed)
+    target = SmallTarget(_frozen(Target(SHAPE), spread, dtype), "0" * 64)
+    drafters = {kind: tiny_drafter(target, kind, spread, slots) for kind in KINDS}
+    return LivePair("tiny", target, drafters, Codes())
+
+
+def tiny_drafter(target: SmallTarget, kind: str, spread: float, slots: int) -> SmallDrafter:
+    """A random drafter of one kind."""
+    torch.manual_seed(4)
+    rank = 4 if kind == "semi_autoregressive" else 0
+    config = DrafterConfig(
+        kind=kind, block=slots, width=32, heads=2, feed_forward=48, taps=TAPS, markov_rank=rank
+    )
+    model = _frozen(Drafter(config, SHAPE), spread, target.dtype)
+    return SmallDrafter(model, target, "1" * 64)
+
+
+def _frozen(model: torch.nn.Module, spread: float, dtype: torch.dtype) -> torch.nn.Module:
+    with torch.no_grad():
+        for weight in model.parameters():
+            if weight.dim() == 2:
+                weight.mul_(spread)
+    return model.to(dtype).eval().requires_grad_(False)
+
+
+def random_prompts(rng: np.random.Generator, count: int, longest: int = 20) -> list[list[int]]:
+    """Prompts of 1 token or more."""
+    return [rng.choice(FREE, rng.integers(1, longest + 1)).tolist() for _ in range(count)]
+
+
+@torch.no_grad()
+def full_logits(target: SmallTarget, tokens: Sequence[int]) -> np.ndarray:
+    """The target's logits (V,) float64 behind the last token, banned ones at -inf."""
+    hidden, _, _ = target.model(torch.tensor([list(tokens)]))
+    logits = target.model.logits(hidden[0, -1]).double().numpy()
+    logits[list(target.banned_tokens)] = -np.inf
+    return logits
+
+
+def continuation(target, prompt, count: int, temperature: float = 0.0, seed: int = 0) -> list[int]:
+    """`count` outputs, EOS or not, one whole forward pass each."""
+    tokens = list(prompt)
+    for index in range(count):
+        tokens.append(keyed_draw(full_logits(target, tokens), temperature, seed, index))
+    return tokens[len(prompt) :]
+
+
+@torch.no_grad()
+def full_draft(drafter: SmallDrafter, tokens: Sequence[int]) -> np.ndarray:
+    """The drafter's logits (depths, V) float64 behind the anchor, which is the last of `tokens`.
+
+    Before the Markov bias; its context is the target's states strictly before the anchor.
+    """
+    target, before = drafter.target, len(tokens) - 1
+    _, _, tapped = target.model(torch.tensor([list(tokens[:-1])]), taps=drafter.taps)
+    context = drafter.model.context(torch.cat(tapped, -1))
+    anchor, position = torch.tensor([[tokens[-1]]]), torch.tensor([[before]])
+    hidden = drafter.model(target.embedding, context, anchor, position)[0, 0]
+    logits = target.model.logits(hidden).double().numpy()
+    logits[:, list(target.banned_tokens)] = -np.inf
+    return logits
+
+
+def tiny_recording(
+    pair: LivePair,
+    kind: str,
+    count: int,
+    max_new_tokens: int,
+    temperature: float = 0.0,
+    seed: int = 0,
+) -> Recording:
+    """Random prompts of the pair, a quarter to calibrate, a quarter to tune, half to report."""
+    rng = np.random.default_rng(seed)
+    prompts = [
+        Prompt(0, (0, 1, 2, 2)[i % 4], 100 + i, tokens)
+        for i, tokens in enumerate(random_prompts(rng, count))
+    ]
+    stored = str(pair.target.dtype).removeprefix("torch.")
+    plan = RecordPlan(("any",), max_new_tokens, (temperature,), 1, "CC0-1.0", stored=stored)
+    return record_in_memory(pair, pair.drafters[kind], plan, prompts, temperature)
