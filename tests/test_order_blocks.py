@@ -193,3 +193,32 @@ def test_pools_that_rise_are_refused():
     scores = BlockScores(np.array([[[0, 1]]]), np.array([[[-2.0, -1.0]]]))
     with pytest.raises(InputError, match="pool_logprob: rises"):
         build_block(BestFirstOrder(branch=2), scores)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("scores", ["parent", "marginal", "marginal_biased"])
+def test_a_banned_token_may_have_the_largest_logit(dtype, scores):
+    """Tokens 0 and 2 remain: 3/4 and 1/4 at depth 1, 1/5 and 4/5 at depth 2."""
+    head = DraftHead(3, markov_w1=np.zeros((3, 1)), markov_w2=np.zeros((3, 1)), banned=[1])
+    logits = np.array([[[np.log(3.0), 40.0, 0.0], [0.0, 9.0, np.log(4.0)]]], dtype)
+    given = BlockScores(logits=logits, head=head, anchor_token=[0])
+    table = build_block(BestFirstOrder(branch=2, nodes=9, scores=scores), given)
+    assert table.size[0] == 6
+    assert table.token[0, :6].tolist() == [0, 2, 2, 2, 0, 0]
+    expected = np.array([15, 12, 5, 4, 3, 1]) / 20
+    np.testing.assert_allclose(np.exp(table.score[0, :6]), expected, atol=1e-7)
+
+
+def test_read_only_and_strided_logits_are_accepted(recordings):
+    recording = recordings["hidden"]
+    head = DraftHead.of(recording)
+    logits, tokens = head.logits(recording["hidden"][:8]), recording.anchor_tokens(np.arange(8))
+    fixed = logits.copy()
+    fixed.flags.writeable = False
+    tables = [
+        build_block(BestFirstOrder(), BlockScores(logits=x, head=head, anchor_token=tokens))
+        for x in (logits, fixed, np.asfortranarray(logits))
+    ]
+    for table in tables[1:]:
+        assert (table.token == tables[0].token).all()
+        assert (table.score == tables[0].score).all()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from traces.errors import InputError
 
+NO_LOGITS = (np.empty((0, 0, 0)), np.empty((0, 0, 0), np.float32))  # (n, D, V) of either type
 ROW_BYTES = 192e6  # memory for bias rows and their exponentials; 2,048 tokens need 67 MB
 
 
@@ -30,7 +30,7 @@ class DraftHead:
         self.w1 = self._factor("markov_w1", markov_w1)
         self.w2 = np.ascontiguousarray(self._factor("markov_w2", markov_w2).T)
         self._bias = None
-        self._work: dict[str, np.ndarray] = {}
+        self._work: dict[tuple[int, int], tuple[np.ndarray, ...]] = {}
 
     def _factor(self, name: str, factor) -> np.ndarray:
         if factor is None:
@@ -62,12 +62,18 @@ class DraftHead:
             self._bias = kernel.Bias(self.w1, self.w2, slot, owner, cursor, rows, exp_rows, peak)
         return self._bias
 
-    def workspace(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
-        """The float64 array of that name, kept from block to block: fresh pages cost more."""
-        size = math.prod(shape)
-        if name not in self._work or self._work[name].size < size:
-            self._work[name] = np.empty(size)
-        return self._work[name][:size].reshape(shape)
+    def workspaces(self, depths: int, slots: int) -> tuple[np.ndarray, np.ndarray]:
+        """exps (depths, V) and largest (slots, blocks) of kernel.Scores.
+
+        Kept from block to block, because fresh pages cost more.
+        """
+        if (depths, slots) not in self._work:
+            from simulator.orders import kernel
+
+            blocks = kernel.blocks(self.vocab_size)
+            exps, largest = np.empty((depths, self.vocab_size)), np.empty((slots, blocks))
+            self._work = {(depths, slots): (exps, largest)}
+        return self._work[depths, slots]
 
     def fill(self) -> None:
         """Compute bias rows ahead of the first block, as many as there is room for."""
@@ -125,10 +131,16 @@ class BlockScores:
     def conditioned(self) -> bool:
         return not self.pooled and self.head.conditioned
 
-    def full_logits(self) -> np.ndarray:
-        """(n, D, V) float64 to write to, until the head's next block; bans are not applied."""
+    def full_logits(self) -> tuple[np.ndarray, np.ndarray]:
+        """(n, D, V) float64, (n, D, V) float32 for the kernel to read, one of them empty.
+
+        float32 logits are widened there, depth by depth as it is reached; bans are not applied.
+        """
         if self.logits is None:
-            return self.head.logits(self.hidden)
-        logits = self.head.workspace("logits", np.shape(self.logits))
-        logits[...] = self.logits
-        return logits
+            return self.head.logits(self.hidden), NO_LOGITS[1]
+        logits = np.asarray(self.logits)
+        single = logits.dtype == np.float32
+        # read-only arrays are another type to numba: it would compile everything again
+        if not (logits.flags.carray and (single or logits.dtype == np.float64)):
+            logits = np.array(logits, np.float32 if single else np.float64, order="C")
+        return (NO_LOGITS[0], logits) if single else (logits, NO_LOGITS[1])

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from simulator.orders.block import BlockScores, DraftHead
+from simulator.orders.block import NO_LOGITS, BlockScores, DraftHead
 from simulator.orders.shape import child_places, resolve, static_shape
 from simulator.orders.specs import Order, StaticOrder
 from simulator.orders.table import OrderTable
@@ -16,6 +16,9 @@ from traces.recording import Recording
 
 CHUNK = 16  # anchors whose full-vocabulary logits are held at once; a multiple of the row tile
 _NO_HEAD = DraftHead(0)  # what the kernel is given beside a pool
+_UNKNOWN = np.zeros((0, 0), np.int64)  # realised tokens
+_NO_WORK = (np.empty((0, 0)),) * 2
+_NO_POOL = (np.empty((0, 0, 0), np.int64), np.empty((0, 0, 0)))
 
 
 def resolve_for(spec: Order, recording: Recording) -> Order:
@@ -30,14 +33,16 @@ def build_order(spec: Order, recording: Recording) -> OrderTable:
     Raises InputError when `spec` needs more ranks or depths than the recording holds.
     """
     resolved = resolve_for(spec, recording)
-    rows = _empty_rows(recording.num_anchors, recording.depths, _room(resolved, recording.depths))
+    rule = _rule(resolved, recording.depths)
+    rows = _empty_rows(recording.num_anchors, recording.depths, rule.nodes)
     head = DraftHead.of(recording) if recording.encoding == "hidden" else None
     step = CHUNK if head else 4096
     with Progress(recording.num_anchors, "orders of anchors") as progress:
         for first in range(0, recording.num_anchors, step):
             anchors = np.arange(first, min(first + step, recording.num_anchors))
             part = {name: array[anchors[0] : anchors[-1] + 1] for name, array in rows.items()}
-            _run(resolved, _block(recording, anchors, head), part, recording.realised(anchors))
+            block = _block(recording, anchors, head)
+            _run(resolved.scores, rule, block, part, recording.realised(anchors))
             progress.update(first + len(anchors))
     return _table(spec, rows)
 
@@ -48,15 +53,16 @@ def build_block(spec: Order, block: BlockScores, realised: np.ndarray | None = N
     realised (n, D): the target's tokens, if known; otherwise every hit_rank is ABSENT.
     """
     n, depths, ranks = block.shape
-    resolved = _resolve_live(spec, depths, ranks, block.conditioned)
-    rows = _empty_rows(n, depths, _room(resolved, depths))
-    _run(resolved, block, rows, realised)
+    resolved, rule = _live_rule(spec, depths, ranks, block.conditioned)
+    rows = _empty_rows(n, depths, rule.nodes)
+    _run(resolved.scores, rule, block, rows, realised)
     return _table(spec, rows)
 
 
 @lru_cache(maxsize=64)
-def _resolve_live(spec: Order, depths: int, ranks: int, conditioned: bool) -> Order:
-    return resolve(spec, depths, ranks, conditioned, "the block")
+def _live_rule(spec: Order, depths: int, ranks: int, conditioned: bool):
+    resolved = resolve(spec, depths, ranks, conditioned, "the block")
+    return resolved, _rule(resolved, depths)
 
 
 def _held(recording: Recording) -> tuple[int, int, bool]:
@@ -78,11 +84,6 @@ def _block(recording: Recording, anchors: np.ndarray, head: DraftHead | None) ->
     return BlockScores(hidden=hidden, head=head, anchor_token=recording.anchor_tokens(anchors))
 
 
-def _room(resolved: Order, depths: int) -> int:
-    static = isinstance(resolved, StaticOrder)
-    return len(static_shape(resolved, depths)) if static else resolved.nodes
-
-
 def _empty_rows(n: int, depths: int, nodes: int) -> dict[str, np.ndarray]:
     """Arrays for the kernel to fill, padding included."""
     return {
@@ -97,24 +98,28 @@ def _empty_rows(n: int, depths: int, nodes: int) -> dict[str, np.ndarray]:
 
 
 def _table(spec: Order, rows: dict[str, np.ndarray]) -> OrderTable:
-    anchors = np.arange(len(rows["size"]))
-    for array in (anchors, *rows.values()):
-        array.flags.writeable = False
-    return OrderTable(spec, anchors, **rows)
+    for array in rows.values():
+        array.setflags(write=False)
+    return OrderTable(spec, _row_numbers(len(rows["size"])), **rows)
 
 
-def _run(resolved: Order, block: BlockScores, rows: dict, realised: np.ndarray | None) -> None:
-    """Fill `rows` for one block; scores first as lists where they do not depend on the parent."""
+@lru_cache(maxsize=64)
+def _row_numbers(n: int) -> np.ndarray:
+    numbers = np.arange(n)
+    numbers.setflags(write=False)
+    return numbers
+
+
+def _run(kind: str, rule, block: BlockScores, rows: dict, realised: np.ndarray | None) -> None:
+    """Fill `rows` for one block, with scores of that kind."""
     from simulator.orders import kernel  # numba: only when a table is to be built
 
-    rule = _rule(resolved, block.shape[1])
-    scores = _scores(kernel, resolved.scores, rule.branch, block)
-    known = np.zeros((0, 0), np.int64) if realised is None else np.array(realised, dtype=np.int64)
+    known = _UNKNOWN if realised is None else np.array(realised, dtype=np.int64)
+    scores = _scores(kernel, kind, rule, block)
     if not kernel.grow(scores, rule, kernel.Rows(**rows, realised=known)):
         raise InputError("BlockScores pool_logprob: rises along a row, accepted: falling")
 
 
-@lru_cache(maxsize=64)
 def _rule(resolved: Order, depths: int):
     """kernel.Rule of a resolved spec."""
     from simulator.orders import kernel
@@ -129,21 +134,16 @@ def _rule(resolved: Order, depths: int):
     return kernel.Rule(*limits, by_depth, calibrated, a, b, np.zeros((0, 0), np.int64))
 
 
-def _scores(kernel, kind: str, branch: int, block: BlockScores):
-    """kernel.Scores of the block: its pool, its full law, or child lists made from it."""
+def _scores(kernel, kind: str, rule, block: BlockScores):
+    """kernel.Scores of the block: its pool, or its logits and how children depend on the parent."""
     n, depths, _ = block.shape
     if block.pooled:
         token = np.array(block.pool_token, dtype=np.int64, order="C")
         logq = np.array(block.pool_logprob, dtype=np.float64, order="C")
-        none = _NO_HEAD.workspace("none", (1, 0, 0))
-        tail = (_NO_HEAD.banned, _NO_HEAD.bias(), np.zeros(n, np.int64))
-        return kernel.Scores(token, logq, none, none[0], *tail, False)
-    head, conditioned = block.head, kind == "parent"
-    listed = (n, depths, 0 if conditioned else branch)
-    token, logq = np.empty(listed, np.int64), np.empty(listed)
-    exps = head.workspace("exps", (depths, head.vocab_size))
-    tail = (head.banned, head.bias(), np.array(block.anchor_token, dtype=np.int64))
-    scores = kernel.Scores(token, logq, block.full_logits(), exps, *tail, conditioned)
-    if not conditioned:
-        kernel.list_children(scores, kind == "marginal_biased")
-    return scores
+        tail = (*_NO_WORK, _NO_HEAD.banned, _NO_HEAD.bias(), np.zeros(n, np.int64))
+        return kernel.Scores(kernel.POOL, token, logq, *NO_LOGITS, *tail)
+    kinds = {"parent": kernel.PARENT, "marginal_biased": kernel.BIASED}
+    work = block.head.workspaces(depths, max(rule.nodes, depths))
+    anchor_token = np.array(block.anchor_token, dtype=np.int64)
+    tail = (*work, block.head.banned, block.head.bias(), anchor_token)
+    return kernel.Scores(kinds.get(kind, kernel.MARGINAL), *_NO_POOL, *block.full_logits(), *tail)
