@@ -43,11 +43,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("interrupted; finished files are kept", file=sys.stderr)
         return INTERRUPTED
     except Exception as error:
-        line = one_line(error, _keys())
+        line = one_line(error, _keys()) or _memory_line(error)
         if line is None:
             raise
         print(f"error: {line}", file=sys.stderr)
         return REFUSED
+
+
+def _memory_line(error: Exception) -> str | None:
+    """What to say where a task has nothing of its own to say about memory that ran out."""
+    if "torch" not in sys.modules:
+        return None
+    from real_runner.memory import ran_out, said
+
+    return f"{said(error)}; finished files are kept" if ran_out(error) else None
 
 
 def _text() -> str:

@@ -19,12 +19,12 @@ from pyarrow import parquet  # noqa: E402
 from analysis.__main__ import main as analyse  # noqa: E402
 from real_runner.app import main  # noqa: E402
 from real_runner.generate import decode  # noqa: E402
+from real_runner.memory import enough_memory  # noqa: E402
 from real_runner.pair.live import live_pair  # noqa: E402
 from real_runner.pair.load import load_pair  # noqa: E402
 from real_runner.recording.record import corpus_prompts  # noqa: E402
 from real_runner.serving import live  # noqa: E402
 from real_runner.serving.load import live_workload  # noqa: E402
-from real_runner.serving.memory import enough_memory  # noqa: E402
 from real_runner.serving.outputs import OutputLog  # noqa: E402
 from real_runner.serving.prompts import DOMAIN  # noqa: E402
 from real_runner.serving.server import LiveServer  # noqa: E402

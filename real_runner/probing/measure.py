@@ -14,17 +14,13 @@ from real_runner.engine.clock import PhaseClock
 from real_runner.engine.engine import Engine, Settings
 from real_runner.engine.models import LiveDrafter, LivePair
 from real_runner.engine.walk import Verifier
+from real_runner.memory import ran_out
 from real_runner.probing.grid import Cell, Grid, PrefillCell, StepCell, cells_of
 from real_runner.probing.samples import Samples
 from real_runner.probing.trees import made_up_trees
 from simulator.orders.table import ARRAYS, OrderTable
 from traces.errors import InputError
 
-# What allocators say in errors of no class of their own.
-NO_ROOM = (
-    *("DefaultCPUAllocator", "can't allocate memory"),
-    *("CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED"),
-)
 FRESH = 3  # tokens a round commits: their states wait for the next draft
 _TREES, _STATES, _TOKENS = range(3)  # streams of random numbers
 
@@ -93,7 +89,7 @@ class Probe:
                 return self._prompts(cell, warmup, repeats)
             return self._steps(cell, warmup, repeats)
         except (MemoryError, RuntimeError) as error:
-            if not out_of_memory(error):
+            if not ran_out(error):
                 raise
         self._engine = None
         raise DoesNotFit(f"{cell} does not fit into memory")
@@ -140,7 +136,7 @@ class Probe:
             try:
                 self._make(max(batch, self._room[0]), max(tokens, self._room[1]))
             except (MemoryError, RuntimeError) as error:
-                if not out_of_memory(error):
+                if not ran_out(error):
                     raise
                 self._room = (0, 0)
             if self._engine is None:
@@ -192,19 +188,6 @@ def _no_collection() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
-
-
-def out_of_memory(error: BaseException | None) -> bool:
-    """Whether the device, the CPU allocator or the host had no room.
-
-    A capture that runs out raises another error on its way out.
-    """
-    while error is not None:
-        said = any(words in str(error) for words in NO_ROOM)
-        if said or isinstance(error, MemoryError | torch.OutOfMemoryError):
-            return True
-        error = error.__context__
-    return False
 
 
 def _check(key: str, values: tuple[int, ...], most: int) -> None:

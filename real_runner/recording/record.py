@@ -108,7 +108,19 @@ def record_in_memory(
 def texts_of(
     pair: LivePair, plan: RecordPlan, prompts: list[Prompt], temperature: float, depths: int
 ) -> list[Text]:
-    """What the target answers, with `depths` tokens of lookahead."""
+    """What the target answers, with `depths` tokens of lookahead.
+
+    Raises:
+        InputError: a prompt that does not fit the target's context with its outputs.
+    """
+    room = pair.target.max_positions - plan.max_new_tokens - depths
+    for prompt in prompts:
+        if not 0 < len(prompt.tokens) <= room:
+            raise InputError(
+                f"{plan.name}: a prompt of domain {plan.domains[prompt.domain]} has "
+                f"{len(prompt.tokens)} tokens; accepted: 1 to {room}, the context of "
+                f"{pair.target.name} less {plan.max_new_tokens} outputs and {depths} of lookahead"
+            )
     with Progress(len(prompts), "texts") as progress:
         return write_texts(
             pair.target, prompts, plan.max_new_tokens, temperature, depths, progress.update

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -19,7 +19,8 @@ from simulator.cost import StepCost
 from simulator.inputs import typical_context
 from simulator.ledger import Facts, texts_of
 from simulator.load_policy import make_policy
-from simulator.orders import DraftHead
+from simulator.orders import BestFirstOrder, DraftHead, Order, OrderTable
+from simulator.orders.specs import MAX_NODES
 from simulator.policy import FITTING, Lab, Policy
 from simulator.run import tables_of
 from simulator.server import Server
@@ -63,6 +64,12 @@ class Arena:
     def requests(self) -> Requests:
         """The recording's texts, to be written again."""
         return requests_of(self.recording)
+
+    def cut_tables(self, order: Order | None) -> tuple[OrderTable, ...]:
+        """A best-first order's table with one node more, which shows how close a cut was."""
+        if not isinstance(order, BestFirstOrder) or order.nodes == MAX_NODES:
+            return ()
+        return (self.tables(replace(order, nodes=order.nodes + 1)),)
 
     def fitted(self, node: Mapping[str, Any], capacity: int) -> Policy:
         """A fresh policy, fitted on the recording's calibration and tuning splits."""

@@ -102,15 +102,23 @@ class Validation:
                     work = self._fit_workload(size, max(FITTED, 2 * size))
                     fitted.append(self.arena.serve(node, work, size))
                 else:
-                    judged[policy, size] = self.arena.serve(node, self._workload(size), size).facts
-        for key, facts in judged.items():  # only once the repeat is complete
-            self.collected.judged.setdefault(key, []).append(measured(facts))
-            found = compare_rounds(self._replays[key], facts, self.arena.recording)
+                    judged[policy, size] = self.arena.serve(node, self._workload(size), size)
+        for key, served in judged.items():  # only once the repeat is complete
+            self.collected.judged.setdefault(key, []).append(measured(served.facts))
+            found = self._compared(key, judged[key])
             known = self.collected.commits.get(key)
             if known is None or (found.first is not None and known.first is None):
                 self.collected.commits[key] = found
         self.collected.fitted += fitted
         self.collected.repeats += 1
+
+    def _compared(self, key: tuple[int, int], served: Served) -> Comparison:
+        """A judged run's rounds against the replay's."""
+        policy, size = key
+        order = self.arena.fitted(self.plan.policies[policy], size).order
+        tables = self.arena.cut_tables(order)
+        recording = self.arena.recording
+        return compare_rounds(self._replays[key], served.facts, recording, tables, served.outputs)
 
     def _probe_pass(self, index: int) -> None:
         samples = self.collected.samples

@@ -30,8 +30,8 @@ def run(config: dict[str, Any], log: Callable[[str], None]) -> None:
     Raises:
         InputError: the first bad key, value or file.
     """
+    from real_runner.memory import enough_memory
     from real_runner.serving.live import open_live, read_live
-    from real_runner.serving.memory import enough_memory
     from real_runner.serving.prompts import PromptLine
 
     asked = read_demo(config)

@@ -104,18 +104,7 @@ def one_cell(arena, node: dict[str, Any], sequences: np.ndarray, size: int, plai
     work = plain_workload(sequences, size)
     replayed = arena.replay(node, work, size)
     served = arena.serve(node, work, size)
-    tables = cut_tables(arena, arena.fitted(node, size).order)
+    tables = arena.cut_tables(arena.fitted(node, size).order)
     found = compare_rounds(replayed, served.facts, arena.recording, tables, served.outputs)
     other = sum(a != b for a, b in zip(served.outputs, plain, strict=True))
     return found, other
-
-
-def cut_tables(arena, order) -> tuple:
-    """A best-first order's table with one node more, which shows how close the cut was."""
-    from dataclasses import replace
-
-    from simulator.orders.specs import MAX_NODES, BestFirstOrder
-
-    if not isinstance(order, BestFirstOrder) or order.nodes == MAX_NODES:
-        return ()
-    return (arena.tables(replace(order, nodes=order.nodes + 1)),)

@@ -18,10 +18,10 @@ def run(config: dict[str, Any], log: Callable[[str], None]) -> None:
         InputError: the first bad key, value or file, before anything is written; or no memory
             left, after which outputs.jsonl keeps the requests that had ended.
     """
+    from real_runner.memory import enough_memory
     from real_runner.serving.live import open_live, read_live
     from real_runner.serving.live_summary import live_summary
     from real_runner.serving.load import live_workload, read_load
-    from real_runner.serving.memory import enough_memory
     from real_runner.serving.outputs import OUTPUTS, OutputLog
     from simulator.progress import Progress
     from simulator.results import write_results
