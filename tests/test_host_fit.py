@@ -102,14 +102,14 @@ def test_all_seven_terms_are_recovered(relative):
 def test_relative_weighs_a_short_round_as_much_as_a_long_one():
     """One constant for rounds of 1 s and 10 s that leave 0.1 s and 2 s.
 
-    Plain: their mean, 1.05. Relative: minimise (0.1 - x)^2 / 1 + (2 - x)^2 / 100, so x =
-    (0.1 + 0.02) / 1.01.
+    Plain: their mean, 1.05. Relative to the device's 0.9 s and 8 s: minimise (0.1 - x)^2 / 0.81 +
+    (2 - x)^2 / 64, so x = (0.1 / 0.81 + 2 / 64) / (1 / 0.81 + 1 / 64).
     """
     round_s, left_s = np.array([1.0, 10.0]), np.array([0.1, 2.0])
     terms = {"round_s": np.ones(2)}
     assert fit_host(round_s, round_s - left_s, terms).round_s == pytest.approx(1.05)
     relative = fit_host(round_s, round_s - left_s, terms, relative=True)
-    assert relative.round_s == pytest.approx(0.12 / 1.01)
+    assert relative.round_s == pytest.approx((0.1 / 0.81 + 2 / 64) / (1 / 0.81 + 1 / 64))
 
 
 @settings(max_examples=25, deadline=None)
@@ -119,11 +119,11 @@ def test_the_fit_is_the_non_negative_optimum(seed, width, relative):
     rng = np.random.default_rng(seed)
     names = TERMS[:width]
     counts, left_s = rng.random((12, width)) * 3, rng.normal(size=12)
-    round_s = rng.uniform(0.5, 10, 12)
+    device_s = rng.uniform(0.5, 10, 12)
     terms = dict(zip(names, counts.T))
-    host = fit_host(round_s, round_s - left_s, terms, relative=relative)
+    host = fit_host(device_s + left_s, device_s, terms, relative=relative)
     found = np.array([getattr(host, name) for name in names])
-    weight = 1 / round_s if relative else np.ones(12)
+    weight = 1 / device_s if relative else np.ones(12)
     rest = (left_s - counts @ found) * weight
     slope = (counts * weight[:, None]).T @ rest
     assert (found >= 0).all()

@@ -36,6 +36,12 @@ def mixed(
     return out.unflatten(2, (group, slots)).flatten(1, 2)
 
 
+def unmasked(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """Scaled dot-product attention where every query sees every key."""
+    grouped = query.shape[1] != key.shape[1]
+    return F.scaled_dot_product_attention(query, key, value, enable_gqa=grouped)
+
+
 def _grouped(mask: Tensor, group: int) -> Tensor:
     """The mask (b, 1, t, columns) of `group` heads, one after another."""
     if mask.stride(2) == 0:  # all slots see the same: nothing to copy
@@ -114,7 +120,8 @@ class ApartAttend:
     row: Tensor  # (N,)
     column: Tensor  # (N,)
     first: list[int]  # of b rows, and N
-    mask: list[Tensor]  # of each row (1, 1, its tokens, its columns)
+    columns: list[int]  # of b rows
+    mask: list[Tensor | None]  # of each row (1, 1, its tokens, its columns); None: sees them all
     memo: list[Memo]
 
     def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -122,12 +129,34 @@ class ApartAttend:
         self.cache.write(layer, self.row, self.column, *new)
         keys, values = self.cache.key[layer], self.cache.value[layer]
         parts = []
-        for row, mask in enumerate(self.mask):
-            columns = mask.shape[3]
+        for row, (columns, mask) in enumerate(zip(self.columns, self.mask, strict=True)):
             own = query[:, :, self.first[row] : self.first[row + 1]]
             held = (part[row : row + 1, :, :columns] for part in (keys, values))
-            parts.append(mixed(own, *held, mask, self.memo[row]))
+            if mask is None:
+                parts.append(unmasked(own, *held))
+            else:
+                parts.append(mixed(own, *held, mask, self.memo[row]))
         return torch.cat(parts, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class BlocksApartAttend:
+    """Blocks of t tokens in the first b rows, each over all of its row's columns, by itself."""
+
+    cache: KVCache
+    row: Tensor  # (b * t,)
+    column: Tensor  # (b * t,)
+    columns: list[int]  # of b rows
+
+    def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        new = (part.transpose(1, 2).flatten(0, 1) for part in (key, value))
+        self.cache.write(layer, self.row, self.column, *new)
+        keys, values = self.cache.key[layer], self.cache.value[layer]
+        parts = []
+        for row, columns in enumerate(self.columns):
+            held = (part[row : row + 1, :, :columns] for part in (keys, values))
+            parts.append(unmasked(query[row : row + 1], *held))
+        return torch.cat(parts)
 
 
 @dataclass(frozen=True, slots=True)

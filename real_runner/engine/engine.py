@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from real_runner.engine.attend import DenseAttend, PromptAttend
-from real_runner.engine.cache import KVCache, rounded
+from real_runner.engine.attend import PromptAttend
+from real_runner.engine.cache import KVCache
 from real_runner.engine.graphs import GRAPH_SIZES, GraphedVerify, whole_columns
 from real_runner.engine.models import LiveDrafter, LiveTarget
-from real_runner.engine.pack import PACKINGS, Packed, Trees, pack
+from real_runner.engine.pack import PACKINGS, Packed, Trees, block_attend, pack
 from real_runner.engine.walk import DraftLaws, Round, Verifier, Walk, ban, make_verifier
 from simulator.orders import BlockScores, DraftHead, build_block
 from simulator.orders.specs import Order
@@ -89,6 +89,11 @@ class Engine:
         return len(self.row)
 
     @property
+    def _apart(self) -> bool:
+        """Attend request by request: on a CPU padding costs more than the calls."""
+        return self.target.device.type == "cpu" and not self.settings.graphs
+
+    @property
     def graph_sizes(self) -> tuple[int, ...]:
         """Total tokens that verify passes are padded to; none without graphs."""
         return self.settings.graph_sizes if self.settings.graphs else ()
@@ -149,17 +154,13 @@ class Engine:
             self._extend(states, self.row[place], position)
         self._fresh = []
         order = np.argsort(self.row)
-        slots, device = self.drafter.slots, self.target.device
-        columns = rounded(int(self.length.max()) + slots)
-        self.context.ensure(columns)
-        length = torch.from_numpy(self.length[order]).to(device)
-        row = torch.arange(self.batch, device=device).repeat_interleave(slots)
-        column = (length[:, None] + torch.arange(slots, device=device)).flatten()
-        seen = torch.arange(columns, device=device) < (length + slots)[:, None]
-        mask = torch.zeros(seen.shape, device=device, dtype=self.target.dtype)
-        mask = mask.masked_fill_(~seen, float("-inf"))[:, None, None]
-        attend = DenseAttend(self.context, row, column, mask.expand(-1, -1, slots, -1))
-        anchor, back = (torch.from_numpy(part).to(device) for part in (self.root[order], self.row))
+        attend = block_attend(
+            self.context, self.length[order], self.drafter.slots, self.target.dtype, self._apart
+        )
+        anchor, length, back = (
+            torch.from_numpy(part).to(self.target.device)
+            for part in (self.root[order], self.length[order], self.row)
+        )
         self._drafted = None  # its memory is wanted
         hidden = self.drafter.forward(anchor, length, attend)
         logits = ban(self.drafter.logits(hidden[back]), self.target.banned_tokens)
@@ -179,8 +180,7 @@ class Engine:
         self._settle()
         order = np.argsort(self.row)  # the pass runs in the order of rows
         trees = self.trees(table, width).arranged(order)
-        apart = self._graphs is None and self.target.device.type == "cpu"
-        packed = pack(trees, self.cache, self.settings.packing, self.target.dtype, apart)
+        packed = pack(trees, self.cache, self.settings.packing, self.target.dtype, self._apart)
         hidden, tapped = self._forward(packed)
         logits = self.target.logits(packed.per_request(hidden))
         ban(logits, self.target.banned_tokens)

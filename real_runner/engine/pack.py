@@ -13,7 +13,12 @@ import torch
 from numba import njit
 from torch import Tensor
 
-from real_runner.engine.attend import ApartAttend, DenseAttend, RaggedAttend
+from real_runner.engine.attend import (
+    ApartAttend,
+    BlocksApartAttend,
+    DenseAttend,
+    RaggedAttend,
+)
 from real_runner.engine.cache import KVCache, rounded
 
 PACKINGS = ("dense", "ragged")
@@ -84,9 +89,8 @@ def pack(
     row, column, slot = (
         torch.from_numpy(part).to(device) for part in (request, trees.length[request] + slot, slot)
     )
-    if packing == "ragged" and apart and slots > 1:
-        first, masks = [*place.tolist(), len(row)], masks_apart(trees, above, dtype)
-        attend = ApartAttend(cache, row, column, first, masks, [{} for _ in masks])
+    if packing == "ragged" and apart:
+        attend = _apart(trees, cache, above, row, column, dtype)
     elif packing == "ragged":
         mask = _mask(trees, above, columns, device, dtype)
         attend = RaggedAttend(cache, row, column, slot, mask)
@@ -163,13 +167,39 @@ def _open(mask, above, length):
                     mask[i, m, length[i] + j] = 0.0
 
 
-def masks_apart(trees: Trees, above: np.ndarray, dtype: torch.dtype) -> list[Tensor]:
-    """The mask (1, 1, n, columns) of every request alone, on the host."""
+def _apart(trees: Trees, cache: KVCache, above: np.ndarray, row, column, dtype) -> ApartAttend:
+    """Every request by itself: a root alone needs no mask."""
     kind = np.float64 if dtype == torch.float64 else np.float32
     length, packed = trees.length.astype(np.int64), trees.width.astype(np.int64) + 1
-    masks = []
-    for i, (start, count) in enumerate(zip(length.tolist(), packed.tolist(), strict=True)):
-        mask = np.full((1, count, rounded(start + count)), -np.inf, kind)
+    first = np.concatenate([[0], np.cumsum(packed)]).tolist()
+    columns = (length + packed).tolist()
+    masks: list[Tensor | None] = []
+    for i, (count, wide) in enumerate(zip(packed.tolist(), columns, strict=True)):
+        if count == 1:
+            masks.append(None)
+            continue
+        mask = np.full((1, count, wide), -np.inf, kind)
         _open(mask, above[i : i + 1, :count, :count], length[i : i + 1])
         masks.append(torch.from_numpy(mask)[None].to(dtype))
-    return masks
+    return ApartAttend(cache, row, column, first, columns, masks, [{} for _ in masks])
+
+
+def block_attend(
+    cache: KVCache, length: np.ndarray, slots: int, dtype: torch.dtype, apart: bool = False
+) -> DenseAttend | BlocksApartAttend:
+    """Attention of blocks of `slots` tokens behind `length` (b,) columns, all of which they see.
+
+    apart: every block by itself.
+    """
+    columns, device = rounded(int(length.max()) + slots), cache.key.device
+    cache.ensure(columns)
+    row = np.repeat(np.arange(len(length)), slots)
+    column = (length[:, None] + np.arange(slots)).ravel()
+    row, column = (torch.from_numpy(part).to(device) for part in (row, column))
+    if apart:
+        return BlocksApartAttend(cache, row, column, (length + slots).tolist())
+    ends = torch.from_numpy(length + slots).to(device)
+    seen = torch.arange(columns, device=device) < ends[:, None]
+    mask = torch.zeros(seen.shape, device=device, dtype=dtype)
+    mask = mask.masked_fill_(~seen, float("-inf"))[:, None, None]
+    return DenseAttend(cache, row, column, mask.expand(-1, -1, slots, -1))

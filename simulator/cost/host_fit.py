@@ -58,7 +58,7 @@ def fit_host(
         round_s: (n,) measured seconds per round.
         device_s: (n,) seconds of drafting and verifying, from a profile.
         terms: names of `HostOverhead` terms, and (n,) how often each round pays the term.
-        relative: make the error small relative to ``round_s``; else long rounds weigh most.
+        relative: make the error small relative to ``device_s``; else long rounds weigh most.
 
     Returns:
         The terms; those not named are 0, as is one whose best value would be negative.
@@ -72,7 +72,9 @@ def fit_host(
     round_s = np.asarray(round_s, float)
     left_s, counts = round_s - np.asarray(device_s), np.column_stack([*terms.values()])
     if relative:
-        left_s, counts = left_s / round_s, counts / round_s[:, None]
+        # Not by the measured seconds: rounds that a stall made long would count for too little.
+        weight = np.asarray(device_s, float)
+        left_s, counts = left_s / weight, counts / weight[:, None]
     best = _least_squares(counts.astype(float), left_s)
     return HostOverhead(**dict(zip(terms, best.tolist(), strict=True)))
 
