@@ -3,7 +3,8 @@
 They follow a prompt and the first outputs of its recorded text, up to where the target's next token
 is least certain.
 
-A verifier that is known to be wrong goes through the same test, so that one sees what it can find.
+A policy that differs is drawn again, and plain sampling with it: chance does not come twice. A
+verifier that is known to be wrong goes through the same test, so that one sees what it can find.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ DIFFERENT = 1  # exit status
 TOKENS = 3  # compared
 FALSE_ALARM = 0.01  # over all policies together
 BATCH = 125  # requests in flight
+AGAIN = 500  # streams of the second samples, where the first ones differ
 
 
 def run(config: dict[str, Any], log: Callable[[str], None]) -> int:
@@ -76,9 +78,16 @@ def run(config: dict[str, Any], log: Callable[[str], None]) -> int:
     limit, failed = FALSE_ALARM / len(policies), 0
     for index, policy in enumerate(policies, start=1):
         result = prefix_tests(list(zip(drawn(policy, index), base, strict=True)))
-        failed += result.p_value < limit
-        log(f"{policy['name']:22} {result}{'  DIFFERS' if result.p_value < limit else ''}")
-    log(f"differ at {limit:.2g} (false alarms {FALSE_ALARM:g} over all): {failed}")
+        log(f"{policy['name']:22} {result}")
+        if result.p_value < limit:
+            sides = drawn(policy, AGAIN + index), drawn(plain, AGAIN)
+            again = prefix_tests(list(zip(*sides, strict=True)))
+            log(f"{'  both sides drawn again':22} {again}")
+            failed += again.p_value < limit
+    log(
+        f"policies that differ, below {limit:.2g} twice (false alarms of one test {FALSE_ALARM:g} "
+        f"over all policies): {failed}"
+    )
     (tree,) = policy_nodes("policy", ["fixed_tree"])
     tree = tree | {"nodes": 8, "branch": 8}  # the root's top 8 mostly
     found = 0
