@@ -176,7 +176,7 @@ def test_fewer_requests_than_measured_are_modelled(write):
 
 
 def test_shipped_profiles_are_complete():
-    assert len(known_profiles()) == 13
+    assert len(known_profiles()) == 15
     tables = {name: find_profile(name) for name in known_profiles()}
     assert sum(len(profile.verify) for profile in tables.values()) == (
         17 * 10 + 56 + 36  # 17 probes of 10 sizes, the B300 sizes, the MI355X grid

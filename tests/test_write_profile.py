@@ -31,11 +31,13 @@ def test_shipped_profiles_are_written_and_read_back(tmp_path, name):
     profile = find_profile(name)
     header = yaml.safe_load((PROFILE_FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
     path = tmp_path / "new" / f"{name}.csv"
-    write_profile(path, header, profile.verify, profile.draft)
+    write_profile(path, header, profile.verify, profile.draft, profile.prefill)
     assert read_profile(path) == profile
+    prefill = [f"{name}.prefill.csv"] if profile.prefill else []
     assert sorted(file.name for file in path.parent.iterdir()) == [
         f"{name}.csv",
         f"{name}.draft.csv",
+        *prefill,
         f"{name}.yaml",
     ]
 
