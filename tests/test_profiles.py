@@ -179,7 +179,8 @@ def test_shipped_profiles_are_complete():
     assert len(known_profiles()) == 15
     tables = {name: find_profile(name) for name in known_profiles()}
     assert sum(len(profile.verify) for profile in tables.values()) == (
-        17 * 10 + 56 + 36  # 17 probes of 10 sizes, the B300 sizes, the MI355X grid
+        # 17 probes of 10 sizes, the B300 sizes, the MI355X grid, two of 5 batches x 2 x 7 sizes
+        17 * 10 + 56 + 36 + 2 * 5 * 2 * 7
     )
     assert all(profile.header.source for profile in tables.values())
     assert len(tables["b300"].header.graph_sizes) == 51
