@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from real_runner.settings import choice
-from simulator.command_line import CONF, normalised
+from simulator.command_line import CONF, GROUPS, normalised
 from simulator.one_line import one_line
 from traces.errors import InputError
 
@@ -86,10 +86,27 @@ def _composed(words: list[str]) -> dict[str, Any]:
     # A prompt is any text: Hydra's grammar would trip over its brackets, colons and commas.
     prompts = [word for word in words if word.startswith(PROMPT) and word != f"{PROMPT}null"]
     others = [word for word in words if word not in prompts]
-    config = OmegaConf.to_container(compose("real_runner", normalised(others)), resolve=True)
+    others = normalised(others)
+    _check_words(others)
+    try:
+        config = OmegaConf.to_container(compose("real_runner", others), resolve=True)
+    except ValueError as error:  # a group set to a number or to null
+        raise InputError(str(error)) from error
     for word in prompts:
         config["demo"]["prompt"] = word.removeprefix(PROMPT)
     return config
+
+
+def _check_words(words: list[str]) -> None:
+    """Refuse words that would take keys away, or add keys that nothing reads."""
+    known = _keys()
+    for word in words:
+        key = word.partition("=")[0]
+        if word.startswith("~"):
+            raise InputError(f"{word}: accepted: KEY=VALUE; no key can be taken away")
+        name = key.lstrip("+")
+        if key != name and name.split(".")[0] not in GROUPS and name not in known:
+            raise InputError(f"unknown key {name}; accepted: the keys that --help lists")
 
 
 def _perform(config: dict[str, Any]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +53,16 @@ def text(key: str, value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
         raise InputError(f"{key} is {value!r}; accepted: a text")
     return value
+
+
+def make_folder(path: Path) -> None:
+    """Make a task's folder before it works for long; InputError if that cannot be."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"output is {str(path)!r} ({error.strerror}); accepted: a folder that can be made"
+        ) from None
 
 
 def mapping(key: str, value: Any) -> dict[str, Any]:
@@ -165,10 +176,13 @@ def policy_nodes(key: str, names: Any) -> list[dict[str, Any]]:
         raise InputError(f"{key} is {names!r}; accepted: a list of policies, as in conf/policy")
     if len(set(names)) < len(names):
         raise InputError(f"{key} is {names!r}; accepted: every policy once")
-    return [
-        OmegaConf.to_container(compose("real_runner", [f"policy={name}"]), resolve=True)["policy"]
-        for name in names
-    ]
+    nodes = []
+    for name in names:
+        if not re.fullmatch(r"[A-Za-z_]\w*", name) or name in ("null", "true", "false"):
+            raise InputError(f"{key} holds {name!r}; accepted: names as in conf/policy")
+        composed = compose("real_runner", [f"policy={name}"])
+        nodes.append(OmegaConf.to_container(composed, resolve=True)["policy"])
+    return nodes
 
 
 def _temperatures(value: Any) -> tuple[float, ...]:

@@ -96,7 +96,10 @@ def read_target(checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype
     """
     check_target(checkpoint)
     from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
 
+    logging.disable_progress_bar()  # and reports: what is wrong with a checkpoint is said here
+    logging.set_verbosity_error()
     with _refusing(checkpoint):
         model = AutoModelForCausalLM.from_pretrained(
             checkpoint.folder, dtype=dtype, attn_implementation=ATTENTION, local_files_only=True

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 
 from real_runner.checkpoints.coder import read_coder
@@ -17,6 +20,22 @@ from real_runner.checkpoints.files import (
 from real_runner.checkpoints.hub_target import HubTarget, check_target, read_target
 from real_runner.checkpoints.layouts import EMBEDDING, HEAD, IGNORED, checkpoint_name
 from real_runner.engine.models import LivePair, LiveTarget
+from traces.errors import InputError
+
+
+@contextmanager
+def _well_formed(name: str) -> Iterator[None]:
+    """One line for values of a kind that no check foresaw: configs and headers are free JSON."""
+    try:
+        yield
+    except (TypeError, AttributeError, LookupError, ArithmeticError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(
+            f"{name}: a value of config.json or of the tensor headers is malformed "
+            f"({type(error).__name__}: {reason}); accepted: the layouts in checkpoints/layouts.py"
+        ) from error
 
 
 def load_checkpoint_pair(
@@ -33,13 +52,14 @@ def load_checkpoint_pair(
     """
     require_transformers()
     device, dtype = as_device(device), as_dtype(dtype)
-    draft, base = open_checkpoint(drafter, "drafter"), open_checkpoint(target, "target")
-    _match(draft, read_shape(draft), base.config)
-    _outline(draft)
-    check_target(base)
-    coder = read_coder(base, chat)
-    model = read_target(base, device, dtype)
-    live = _read_drafter(draft, model)
+    with _well_formed(f"target {target}, drafter {drafter}"):
+        draft, base = open_checkpoint(drafter, "drafter"), open_checkpoint(target, "target")
+        _match(draft, read_shape(draft), base.config)
+        _outline(draft)
+        check_target(base)
+        coder = read_coder(base, chat)
+        model = read_target(base, device, dtype)
+        live = _read_drafter(draft, model)
     return LivePair(f"{base.name} + {draft.name}", model, {live.kind: live}, coder)
 
 

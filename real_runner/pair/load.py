@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
@@ -55,7 +58,9 @@ def save_shapes(target: TargetConfig, folder: Path) -> None:
 def load_target(folder: Path) -> Target:
     """The target in `folder`, in evaluation mode; InputError if it is not there or not ours."""
     shapes = _shapes(folder)
-    return _filled(Target(TargetConfig(**shapes["target"])), folder / "target.safetensors")
+    with _shaped(Path(folder) / "config.json", "target"):
+        model = Target(TargetConfig(**shapes["target"]))
+    return _filled(model, Path(folder) / "target.safetensors")
 
 
 def load_pair(folder: Path = SHIPPED) -> Pair:
@@ -64,17 +69,48 @@ def load_pair(folder: Path = SHIPPED) -> Pair:
     target = load_target(folder)
     drafters = {}
     for kind, shape in _shapes(folder)["drafters"].items():
-        config = DrafterConfig(**{**shape, "taps": tuple(shape["taps"])})
         path = folder / f"drafter_{kind}.safetensors"
-        drafters[kind] = _filled(Drafter(config, target.config), path)
-    return Pair(folder, target, drafters, Tokenizer.from_file(str(folder / "tokenizer.json")))
+        with _shaped(folder / "config.json", f"drafter {kind}"):
+            config = DrafterConfig(**{**shape, "taps": tuple(shape["taps"])})
+            if not all(1 <= tap <= target.config.layers for tap in config.taps):
+                raise InputError(f"taps {config.taps} of {target.config.layers} layers")
+            model = Drafter(config, target.config)
+        drafters[kind] = _filled(model, path)
+    return Pair(folder, target, drafters, _tokenizer(folder / "tokenizer.json"))
+
+
+def _tokenizer(path: Path) -> Tokenizer:
+    try:
+        return Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises nothing more special
+        raise InputError(f"{path}: no tokenizer ({str(error).splitlines()[0]})") from None
 
 
 def _shapes(folder: Path) -> dict:
     path = Path(folder) / "config.json"
     if not path.is_file():
         raise InputError(f"{path}: not found; expected a folder written by task=train")
-    return json.loads(path.read_text())
+    try:
+        shapes = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: not JSON ({str(error).splitlines()[0]})") from None
+    if not isinstance(shapes, dict) or not isinstance(shapes.get("drafters"), dict):
+        raise InputError(f"{path}: accepted: an object with target and drafters")
+    return shapes
+
+
+@contextmanager
+def _shaped(path: Path, part: str) -> Iterator[None]:
+    """Name the file and the part whose shape is wrong."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, ArithmeticError, RuntimeError) as error:
+        if str(error).startswith(str(path.parent)):
+            raise  # names its file already
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(
+            f"{path}: {part} has a bad shape ({reason}); accepted: what task=train writes"
+        ) from None
 
 
 def _filled(model, path: Path):
@@ -82,7 +118,7 @@ def _filled(model, path: Path):
         raise InputError(f"{path}: not found; expected weights written by task=train")
     try:
         model.load_state_dict({name: w.float() for name, w in load_file(path).items()})
-    except (RuntimeError, OSError) as error:
-        reason = str(error).splitlines()[0]
+    except (RuntimeError, OSError, SafetensorError) as error:
+        reason = " ".join(str(error).split())[:200]
         raise InputError(f"{path}: weights do not fit config.json ({reason})") from None
     return model.eval().requires_grad_(False)

@@ -22,13 +22,14 @@ from real_runner.recording.trace import (
 )
 from simulator.progress import Progress
 from traces.errors import InputError
-from traces.io import build_recording, write_recording
+from traces.io import build_recording, read_recording, write_recording
 from traces.recording import Recording
 from traces.schema import FORMAT, MANIFEST_FORMAT, SPLITS, VERSION
 
 SHORT = {"block": "block", "semi_autoregressive": "semi"}
 # Every fourth prompt of a domain calibrates, every fourth tunes, the other half reports.
 SPLIT_PATTERN = (0, 1, 2, 2)
+MOST_PROMPTS = 1000  # of a domain: the keys of the draws are numbered by it
 EXACT = (torch.float32, torch.float64)  # decoding and one forward pass must agree in these
 
 
@@ -51,6 +52,8 @@ def corpus_prompts(pair: LivePair, domains: tuple[str, ...], count: int, seed: i
     """`count` held-out prompts of every domain of the small pair's corpus."""
     from real_runner.corpus import generate
 
+    if count > MOST_PROMPTS:
+        raise InputError(f"{count} prompts of a domain; accepted: at most {MOST_PROMPTS}")
     prompts = []
     for domain, name in enumerate(domains):
         rng = np.random.default_rng([seed, *name.encode()])
@@ -84,12 +87,40 @@ def record(
             if len(groups) == 1:
                 paths = [stem.with_name(f"{stem.name}.safetensors")]
             for path, group in zip(paths, groups, strict=True):
-                if not path.exists():
+                kept = path.exists()
+                if kept:
+                    _check_same(path, _metadata(pair, drafter, plan, temperature, 0), plan, group)
+                else:
                     contents = traced(pair, drafter, plan, temperature, group, path.name)
                     write_recording(path, *contents)
-                log(f"{path.name}: {len(group)} sequences")
+                log(f"{path.name}: {len(group)} sequences{', kept' if kept else ''}")
             written.append(paths[0] if len(paths) == 1 else _manifest(stem, paths))
     return written
+
+
+def _check_same(path: Path, wanted: dict, plan: RecordPlan, texts: list[Text]) -> None:
+    """Refuse a file that an earlier run made with other settings or of other texts.
+
+    Raises:
+        InputError: naming the file and the first difference.
+    """
+    found = read_recording(path)
+    for key, value in wanted.items():
+        have = found.meta.get(key)
+        if key == "generation":  # mismatches are counted while tracing
+            have, value = ({**one, "mismatches": 0} for one in (have, value))
+        if have != value:
+            raise InputError(
+                f"{path}: {key} is {have!r}; accepted: {value!r}, or another output folder"
+            )
+    if "pool_token" in found and found["pool_token"].shape[2] != plan.pool:
+        raise InputError(
+            f"{path}: pools of {found['pool_token'].shape[2]}; accepted: record.pool "
+            f"{plan.pool}, or another output folder"
+        )
+    theirs = [found.committed_tokens(i).tolist() for i in range(found.num_sequences)]
+    if theirs != [text.output for text in texts]:
+        raise InputError(f"{path}: holds other texts; accepted: another output folder")
 
 
 def record_in_memory(
@@ -114,6 +145,11 @@ def texts_of(
         InputError: a prompt that does not fit the target's context with its outputs.
     """
     room = pair.target.max_positions - plan.max_new_tokens - depths
+    if room < 1:
+        raise InputError(
+            f"max_new_tokens is {plan.max_new_tokens}; accepted: less than the context of "
+            f"{pair.target.name}, {pair.target.max_positions}"
+        )
     for prompt in prompts:
         if not 0 < len(prompt.tokens) <= room:
             raise InputError(

@@ -18,13 +18,14 @@ from real_runner.serving.server import LiveServer, OnEnd
 from simulator.cost import StepCost
 from simulator.inputs import typical_context
 from simulator.ledger import Facts, texts_of
-from simulator.load_policy import make_policy
+from simulator.load_policy import make_policy, policy_name
 from simulator.orders import BestFirstOrder, DraftHead, Order, OrderTable
 from simulator.orders.specs import MAX_NODES
 from simulator.policy import FITTING, Lab, Policy
 from simulator.run import tables_of
 from simulator.server import Server
 from simulator.workload import Workload, start
+from traces.errors import InputError
 from traces.recording import Recording
 
 
@@ -74,7 +75,10 @@ class Arena:
     def fitted(self, node: Mapping[str, Any], capacity: int) -> Policy:
         """A fresh policy, fitted on the recording's calibration and tuning splits."""
         policy = make_policy(node)
-        fit(policy, self.recording, self.cost, capacity, self.tables)
+        try:
+            fit(policy, self.recording, self.cost, capacity, self.tables)
+        except InputError as error:
+            raise InputError(f"policy {policy_name(node)} on {self.pair.name}: {error}") from None
         return policy
 
     def replay(
@@ -119,7 +123,7 @@ class Arena:
         engine = self.engine(
             self.pair.target,
             drafter,
-            capacity,
+            min(capacity, len(workload)),
             requests.longest,
             self.verifier,
             self.settings,

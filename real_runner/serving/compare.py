@@ -22,11 +22,12 @@ class Difference:
     replayed: tuple[int, ...]  # anchor, width, accepted, committed; empty: no such round
     live: tuple[int, ...]
     margin: float  # smallest gap that could have tipped it: of target tokens, or at the nodes' cut
+    limit: float = NEAR_TIE  # gaps below it may be rounding
 
     @property
     def near_tie(self) -> bool:
         """Whether rounding may explain it."""
-        return self.margin < NEAR_TIE
+        return self.margin < self.limit
 
     def __str__(self) -> str:
         return (
@@ -50,7 +51,12 @@ class Comparison:
 
 
 def compare_rounds(
-    replayed: Facts, live: Facts, recording: Recording, tables=None, outputs=None
+    replayed: Facts,
+    live: Facts,
+    recording: Recording,
+    tables=None,
+    outputs=None,
+    limit: float = NEAR_TIE,
 ) -> Comparison:
     """Hold every round of every request against the replay's.
 
@@ -59,6 +65,7 @@ def compare_rounds(
             the gap between the nodes it just kept and just left out counts as a margin too.
         outputs: the live tokens of every request from its first on. The margin where they leave
             the recorded text counts then: rounds can differ later than texts.
+        limit: gaps below it may be rounding.
     """
     ours, theirs = _by_request(replayed), _by_request(live)
     found = []
@@ -79,7 +86,7 @@ def compare_rounds(
         if outputs is not None:
             sequence = int(replayed.requests["sequence"][request])
             gaps += _text_gap(recording, sequence, outputs[request])
-        first = Difference(request, at, *rows, float(min(gaps, default=np.inf)))
+        first = Difference(request, at, *rows, float(min(gaps, default=np.inf)), limit)
     return Comparison(len(replayed.rounds["step"]), len(found), first)
 
 

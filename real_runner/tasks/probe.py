@@ -58,7 +58,7 @@ def run(config: dict[str, Any], log: Log) -> int:
             )
         write(probe, plan, store, _command(config), log)
     if not plan.keep_samples and not plan.finish:
-        partial.unlink()
+        partial.unlink(missing_ok=True)
     return 0
 
 

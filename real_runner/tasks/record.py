@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from real_runner.settings import folder, read_plan
+from real_runner.settings import folder, make_folder, read_plan
 from traces.errors import InputError
 
 
@@ -28,7 +28,7 @@ def run(config: dict[str, Any], log: Callable[[str], None]) -> None:
     plan = settings.plan
     if settings.prompts is not None:
         plan, prompts = record_prompts(pair, settings)
-    output.mkdir(parents=True, exist_ok=True)
+    make_folder(output)
     if settings.prompts is not None:
         paths = record(pair, plan, lambda _: prompts, output, log)
     else:
@@ -40,4 +40,4 @@ def run(config: dict[str, Any], log: Callable[[str], None]) -> None:
             log,
         )
     for path in paths:
-        log(f"wrote {path}")
+        log(f"recorded in {path}")

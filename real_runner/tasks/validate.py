@@ -15,6 +15,7 @@ from real_runner.settings import (
     corpus_domains,
     flag,
     folder,
+    make_folder,
     mapping,
     policy_nodes,
     temperature_of,
@@ -22,6 +23,8 @@ from real_runner.settings import (
     wholes,
 )
 from traces.errors import InputError
+
+LEAST_TOKENS = 4  # outputs of a text: fewer leave no steady steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,7 @@ def run(config: dict[str, Any], log: Callable[[str], None]) -> int:
     asked = read(config)
     pair = load_live(config)
     drafter = chosen_drafter(pair, config)
+    make_folder(asked.output)
     validation = _prepared(config, asked, pair, drafter, log)
     interrupted = False
     try:
@@ -66,6 +70,7 @@ def run(config: dict[str, Any], log: Callable[[str], None]) -> int:
 def read(config: dict[str, Any]) -> Asked:
     """The settings of a configuration; InputError for the first bad one."""
     from real_runner.probing.grid import Grid
+    from real_runner.probing.plan import MOST_PACKED
 
     node = mapping("validate", config["validate"])
     sizes = wholes("validate.concurrency", node["concurrency"])
@@ -75,11 +80,20 @@ def read(config: dict[str, Any]) -> Asked:
             f"validate.prompts_per_domain is {count}; accepted: at least 4, of which one "
             "calibrates, one tunes and two are judged"
         )
+    packed = wholes("validate.packed_per_request", node["packed_per_request"])
+    if max(packed) > MOST_PACKED or max(packed) < 2:
+        raise InputError(
+            f"validate.packed_per_request is {packed}; accepted: sizes up to {MOST_PACKED}, one of "
+            "them at least 2"
+        )
+    tokens = whole("max_new_tokens", config["max_new_tokens"])
+    if tokens < LEAST_TOKENS:
+        raise InputError(
+            f"max_new_tokens is {tokens}; accepted for task=validate: at least {LEAST_TOKENS}"
+        )
     grid = Grid(
         batches=tuple(sorted(wholes("validate.batches", node["batches"]))),
-        packed_per_request=tuple(
-            sorted(wholes("validate.packed_per_request", node["packed_per_request"]))
-        ),
+        packed_per_request=tuple(sorted(packed)),
         prefixes=tuple(sorted(wholes("validate.prefixes", node["prefixes"]))),
         prompt_tokens=tuple(sorted(wholes("validate.prompt_tokens", node["prompt_tokens"]))),
     )
@@ -95,7 +109,7 @@ def read(config: dict[str, Any]) -> Asked:
         probe_warmup=whole("validate.probe_warmup", node["probe_warmup"]),
         probe_repeats=whole("validate.probe_repeats", node["probe_repeats"]),
         temperature=temperature_of("temperature", config["temperature"]),
-        max_new_tokens=whole("max_new_tokens", config["max_new_tokens"]),
+        max_new_tokens=tokens,
     )
 
 
@@ -190,5 +204,8 @@ def _write(output: Path, report: dict[str, Any], validation, log) -> None:
     write_profile(output / "validation.csv", header, profile.verify, profile.draft, profile.prefill)
     # A process of its own: the figure is the analysis' business, which reads result files alone.
     drawn = [sys.executable, "-m", "analysis", str(output), "--out", str(output)]
-    subprocess.run(drawn, check=True, stdout=subprocess.DEVNULL)
+    done = subprocess.run(drawn, check=False, capture_output=True, text=True)
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        log(f"no figure drawn ({last}); the report is complete")
     log(f"wrote {output}")
