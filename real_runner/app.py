@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
-from real_runner.settings import choice
+from real_runner.settings import SEARCH, choice
 from simulator.command_line import CONF, GROUPS, normalised
 from simulator.one_line import one_line
 from traces.errors import InputError
@@ -86,7 +87,7 @@ def _composed(words: list[str]) -> dict[str, Any]:
     # A prompt is any text: Hydra's grammar would trip over its brackets, colons and commas.
     prompts = [word for word in words if word.startswith(PROMPT) and word != f"{PROMPT}null"]
     others = [word for word in words if word not in prompts]
-    others = normalised(others)
+    others = normalised(_searched(others))
     _check_words(others)
     try:
         config = OmegaConf.to_container(compose("real_runner", others), resolve=True)
@@ -95,6 +96,23 @@ def _composed(words: list[str]) -> dict[str, Any]:
     for word in prompts:
         config["demo"]["prompt"] = word.removeprefix(PROMPT)
     return config
+
+
+def _searched(words: list[str]) -> list[str]:
+    """`words` with ``--config-dir FOLDER``, as the simulator has it, in Hydra's own form."""
+    SEARCH.clear()
+    left = []
+    waiting = iter(words)
+    for word in waiting:
+        flag, equals, value = word.partition("=")
+        if flag != "--config-dir":
+            left.append(word)
+            continue
+        folder = Path(value if equals else next(waiting, ""))
+        if not folder.is_dir():
+            raise InputError(f"--config-dir {str(folder)!r}: accepted: a folder of configurations")
+        SEARCH.append(f"hydra.searchpath=['file://{folder.resolve()}']")
+    return left + SEARCH
 
 
 def _check_words(words: list[str]) -> None:

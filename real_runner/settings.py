@@ -167,6 +167,9 @@ def temperature_of(key: str, value: Any) -> float:
     return float(value)
 
 
+SEARCH: list[str] = []  # overrides that make the user's own folder of configurations known
+
+
 def policy_nodes(key: str, names: Any) -> list[dict[str, Any]]:
     """The `policy` node of every name in a list, as the command line would compose it."""
     from hydra import compose
@@ -180,7 +183,7 @@ def policy_nodes(key: str, names: Any) -> list[dict[str, Any]]:
     for name in names:
         if not re.fullmatch(r"[A-Za-z_]\w*", name) or name in ("null", "true", "false"):
             raise InputError(f"{key} holds {name!r}; accepted: names as in conf/policy")
-        composed = compose("real_runner", [f"policy={name}"])
+        composed = compose("real_runner", [f"policy={name}", *SEARCH])
         nodes.append(OmegaConf.to_container(composed, resolve=True)["policy"])
     return nodes
 

@@ -134,7 +134,11 @@ def test_words_that_mean_nothing_are_refused(here, capsys, words, message):
 )  # fmt: skip
 def test_make_calls_the_driver(words, command):
     done = subprocess.run(
-        ["make", "--no-print-directory", "-n", *words], cwd=ROOT, capture_output=True, text=True, check=True
+        ["make", "--no-print-directory", "-n", *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     last = done.stdout.splitlines()[-1]
     assert " ".join(last.split()).endswith(f"python -m real_runner.tasks.gpu {command}")

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +10,8 @@ torch = pytest.importorskip("torch")
 
 from real_runner.app import main  # noqa: E402
 from real_runner.pair.load import SHIPPED  # noqa: E402
+from real_runner.recording.record import split_lines  # noqa: E402
+from real_runner.recording.texts import Text  # noqa: E402
 
 REFUSED = [
     (["task=exact", "policy=null"], "Config group override"),
@@ -109,3 +112,24 @@ def test_a_recording_of_other_settings_is_not_taken_for_this_one(tmp_path, capsy
         assert main([*words, other]) == 2
         assert "another output folder" in capsys.readouterr().err
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+EXAMPLE = Path(__file__).parent / "example_policy"
+
+
+def test_a_users_own_policy_is_held_against_the_replay(capsys, monkeypatch):
+    monkeypatch.syspath_prepend(str(EXAMPLE))
+    words = ["--config-dir", str(EXAMPLE / "conf"), "task=exact", "exact.policies=[half_chain]"]
+    words += ["exact.prompts_per_domain=4", "exact.domains=[report]", "max_new_tokens=8"]
+    assert main(words) == 0
+    assert "half_chain" in capsys.readouterr().out
+    assert main([f"--config-dir={EXAMPLE / 'none'}", "task=exact"]) == 2
+    assert "accepted: a folder of configurations" in capsys.readouterr().err
+
+
+def test_recording_says_how_the_texts_are_split():
+    texts = [Text(0, split, 0, [1], [2, 3], []) for split in (0, 1, 2, 2)]
+    texts += [Text(1, split, 0, [1], [2, 3], []) for split in (0, 1)]
+    first, second = split_lines(("report", "code"), texts)
+    assert first == "  report: 1 calibration, 1 tuning, 2 report"
+    assert second.startswith("  code: 1 calibration, 1 tuning, 0 report; too few prompts")

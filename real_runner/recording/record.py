@@ -80,6 +80,8 @@ def record(
     for temperature in plan.temperatures:
         texts = texts_of(pair, plan, prompts_at(temperature), temperature, depths)
         log(f"temperature {temperature:g}: {sum(map(len, texts))} tokens in {len(texts)} texts")
+        for line in split_lines(plan.domains, texts):
+            log(line)
         for drafter in pair.drafters.values():
             stem = folder / f"{plan.name}_{SHORT[drafter.kind]}_t{temperature:g}"
             groups = _shards(plan, drafter, texts)
@@ -96,6 +98,17 @@ def record(
                 log(f"{path.name}: {len(group)} sequences{', kept' if kept else ''}")
             written.append(paths[0] if len(paths) == 1 else _manifest(stem, paths))
     return written
+
+
+def split_lines(domains: tuple[str, ...], texts: list[Text]) -> list[str]:
+    """How many texts of every domain a policy may fit on, and how many results come from."""
+    lines = []
+    for index, name in enumerate(domains):
+        own = [text.split for text in texts if text.domain == index]
+        counts = ", ".join(f"{own.count(i)} {split}" for i, split in enumerate(SPLITS))
+        few = "" if own.count(2) else "; too few prompts to report on, at least 4 are wanted"
+        lines.append(f"  {name}: {counts}{few}")
+    return lines
 
 
 def _check_same(path: Path, wanted: dict, plan: RecordPlan, texts: list[Text]) -> None:
