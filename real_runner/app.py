@@ -15,6 +15,7 @@ from traces.errors import InputError
 
 INTERRUPTED = 130
 REFUSED = 2
+CHECKED = (*GROUPS, "demo", "probe")  # nodes that refuse unknown keys themselves
 PROMPT = "demo.prompt="
 TASKS = (
     "train",
@@ -123,7 +124,7 @@ def _check_words(words: list[str]) -> None:
         if word.startswith("~"):
             raise InputError(f"{word}: accepted: KEY=VALUE; no key can be taken away")
         name = key.lstrip("+")
-        if key != name and name.split(".")[0] not in GROUPS and name not in known:
+        if key != name and name.split(".")[0] not in CHECKED and name not in known:
             raise InputError(f"unknown key {name}; accepted: the keys that --help lists")
 
 

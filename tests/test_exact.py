@@ -22,7 +22,6 @@ from real_runner.recording.record import (  # noqa: E402
     corpus_prompts,
     record_in_memory,
 )
-from real_runner.serving import compare  # noqa: E402
 from real_runner.serving.arena import Arena, plain_workload  # noqa: E402
 from real_runner.serving.compare import compare_rounds  # noqa: E402
 from real_runner.tasks import exact  # noqa: E402
@@ -253,7 +252,7 @@ def test_status_1_when_rounds_differ_but_not_from_a_near_tie(task, monkeypatch):
     assert status == 1
     assert "runs that differ: 1" in out
     assert "texts other than plain decoding's: 0" in out
-    monkeypatch.setattr(compare, "NEAR_TIE", np.inf)
+    monkeypatch.setattr("traces.schema.NEAR_TIE", np.inf)
     status, out = task()
     assert status == 0
     assert "runs that differ from a near tie on: 1" in out
