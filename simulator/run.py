@@ -95,21 +95,27 @@ def prepare(job: Job) -> Job:
     Raises:
         InputError: what the policy refuses about the recording or the profile.
     """
-    recording = job.recording
-    context = typical_context(recording)
-    fitting = np.concatenate([recording.anchors_of(split) for split in FITTING])
-    job.policy.prepare(
-        Lab(
-            recording=recording,
-            cost=job.cost,
-            max_batch=job.settings.capacity,
-            context=context,
-            table=lambda spec: job.tables(spec).only(fitting),
-        )
-    )
+    fit(job.policy, job.recording, job.cost, job.settings.capacity, job.tables)
     if job.policy.order is not None:
         job.tables(job.policy.order)
     return job
+
+
+def fit(policy: Policy, recording: Recording, cost: StepCost, capacity: int, tables) -> None:
+    """Let the policy fit on the recording's calibration and tuning splits, and on nothing else.
+
+    tables: order tables of the recording by spec, see `tables_of`.
+    """
+    fitting = np.concatenate([recording.anchors_of(split) for split in FITTING])
+    policy.prepare(
+        Lab(
+            recording=recording,
+            cost=cost,
+            max_batch=capacity,
+            context=typical_context(recording),
+            table=lambda spec: tables(spec).only(fitting),
+        )
+    )
 
 
 def simulate(job: Job, on_finish: Callable[[int], None] | None = None) -> Facts:

@@ -34,8 +34,12 @@ class Workload:
         return len(self.sequence)
 
 
-def make_workload(settings: Settings, recording: Recording, sequences: np.ndarray) -> Workload:
+def make_workload(
+    settings: Settings, recording: Recording | None, sequences: np.ndarray
+) -> Workload:
     """Requests over `sequences` (indices of the recording), from the seed alone.
+
+    Without a recording nobody starts in the middle of a text: there is none yet.
 
     Request i is the i-th sequence of a shuffle that repeats, whatever the policy and the load.
     """
@@ -45,13 +49,13 @@ def make_workload(settings: Settings, recording: Recording, sequences: np.ndarra
     count = settings.requests
     sequence = shuffle.permutation(sequences)[np.arange(count) % len(sequences)]
     first, warmup, gap_s = np.zeros(count, np.int64), np.zeros(count, bool), None
-    if settings.closed_loop:
+    if not settings.closed_loop:
+        gap_s = gaps(settings.request_rate, settings.burstiness, count, arrivals)
+    elif recording is not None:
         # Clients join a server that has been running: copies of a text must not march in lockstep.
         warmup = np.arange(count) < settings.max_concurrency
         anchors = recording.anchor_counts[sequence]
         first = np.where(warmup, (offsets.random(count) * anchors).astype(np.int64), 0)
-    else:
-        gap_s = gaps(settings.request_rate, settings.burstiness, count, arrivals)
     clients = settings.max_concurrency if settings.closed_loop else None
     return Workload(sequence, first, warmup, gap_s, clients)
 

@@ -24,7 +24,6 @@ from real_runner.pair.live import live_pair  # noqa: E402
 from real_runner.pair.load import load_pair  # noqa: E402
 from real_runner.recording.record import corpus_prompts  # noqa: E402
 from real_runner.serving import live  # noqa: E402
-from real_runner.serving.load import live_workload  # noqa: E402
 from real_runner.serving.outputs import OutputLog  # noqa: E402
 from real_runner.serving.prompts import DOMAIN  # noqa: E402
 from real_runner.serving.server import LiveServer  # noqa: E402
@@ -177,7 +176,7 @@ def test_the_simulator_sends_the_same_requests(rate):
         max_concurrency=4, request_rate=rate, burstiness=0.5, num_prompts=150, seed=9
     )
     theirs = make_workload(settings, recording, sequences)
-    ours = live_workload(settings, sequences)
+    ours = make_workload(settings, None, sequences)
     assert ours.sequence.tolist() == theirs.sequence.tolist()
     assert ours.clients == theirs.clients
     if rate < float("inf"):

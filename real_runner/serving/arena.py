@@ -16,13 +16,12 @@ from real_runner.engine.walk import Verifier
 from real_runner.serving.requests import Requests, requests_of
 from real_runner.serving.server import LiveServer, OnEnd
 from simulator.cost import StepCost
-from simulator.inputs import typical_context
 from simulator.ledger import Facts, texts_of
 from simulator.load_policy import make_policy, policy_name
 from simulator.orders import BestFirstOrder, DraftHead, Order, OrderTable
 from simulator.orders.specs import MAX_NODES
-from simulator.policy import FITTING, Lab, Policy
-from simulator.run import tables_of
+from simulator.policy import Policy
+from simulator.run import fit, tables_of
 from simulator.server import Server
 from simulator.workload import Workload, start
 from traces.errors import InputError
@@ -133,20 +132,6 @@ class Arena:
         facts = server.run()
         ordered, trees = np.array(server.step_orders or [(0, False)]).T
         return Served(facts, server.outputs, ordered, trees.astype(bool))
-
-
-def fit(policy: Policy, recording: Recording, cost: StepCost, capacity: int, tables) -> None:
-    """Let the policy fit on the recording's calibration and tuning splits."""
-    fitting = np.concatenate([recording.anchors_of(split) for split in FITTING])
-    policy.prepare(
-        Lab(
-            recording=recording,
-            cost=cost,
-            max_batch=capacity,
-            context=typical_context(recording),
-            table=lambda spec: tables(spec).only(fitting),
-        )
-    )
 
 
 def plain_workload(sequences: np.ndarray, clients: int) -> Workload:

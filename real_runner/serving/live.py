@@ -16,7 +16,6 @@ from real_runner.engine.models import LiveDrafter, LivePair
 from real_runner.engine.walk import make_verifier
 from real_runner.load import DEVICES, DTYPES, chosen_drafter, load_live
 from real_runner.recording.record import corpus_prompts
-from real_runner.serving.arena import fit
 from real_runner.serving.prompts import PromptLine, requests_of_prompts
 from real_runner.serving.requests import Requests, check_fits
 from real_runner.serving.server import LiveServer, OnEnd, OnStep
@@ -33,7 +32,7 @@ from simulator.cost import StepCost
 from simulator.inputs import load_cost, load_recording
 from simulator.load_policy import make_policy
 from simulator.policy import Policy
-from simulator.run import tables_of
+from simulator.run import fit, tables_of
 from simulator.workload import Workload
 from traces.errors import InputError
 from traces.recording import Recording

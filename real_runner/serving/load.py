@@ -10,7 +10,6 @@ import numpy as np
 
 from real_runner.settings import mapping
 from simulator.settings import Settings
-from simulator.workload import Workload, gaps
 from traces.errors import InputError
 
 KEYS = ("max_concurrency", "request_rate", "burstiness", "num_prompts", "seed", "goodput")
@@ -29,22 +28,6 @@ def read_load(config: Mapping[str, Any], prompts: int | None) -> Settings:
     if values["num_prompts"] is None and prompts is not None:
         values["num_prompts"] = prompts
     return Settings(**values, **server)
-
-
-def live_workload(load: Settings, sequences: np.ndarray) -> Workload:
-    """Requests over `sequences`, as `simulator.workload.make_workload` would send them.
-
-    Nobody starts in the middle of a text: a live run has none before it has written it.
-    """
-    shuffle, arrivals, _ = map(np.random.default_rng, np.random.SeedSequence(load.seed).spawn(3))
-    count = load.requests
-    sequence = shuffle.permutation(sequences)[np.arange(count) % len(sequences)]
-    gap_s = None
-    if not load.closed_loop:
-        gap_s = gaps(load.request_rate, load.burstiness, count, arrivals)
-    none = np.zeros(count, np.int64)
-    clients = load.max_concurrency if load.closed_loop else None
-    return Workload(sequence, none, none.astype(bool), gap_s, clients)
 
 
 def realised_rate(load: Settings, arrival_s: np.ndarray) -> float | None:

@@ -21,10 +21,11 @@ def run(config: dict[str, Any], log: Callable[[str], None]) -> None:
     from real_runner.memory import enough_memory
     from real_runner.serving.live import open_live, read_live
     from real_runner.serving.live_summary import live_summary
-    from real_runner.serving.load import live_workload, read_load
+    from real_runner.serving.load import read_load
     from real_runner.serving.outputs import OUTPUTS, OutputLog
     from simulator.progress import Progress
     from simulator.results import write_results
+    from simulator.workload import make_workload
 
     plan = read_live(config)
     lines = plan.record.prompts
@@ -32,7 +33,7 @@ def run(config: dict[str, Any], log: Callable[[str], None]) -> None:
     output = output_folder(config)
     with enough_memory(lambda: "accepted: a pair that fits this device"):
         live = open_live(plan)
-    workload, capacity = live_workload(load, live.sequences), load.capacity
+    workload, capacity = make_workload(load, None, live.sequences), load.capacity
     policy = live.policy(capacity)
     outputs = OutputLog(output, live.pair, live.requests, workload)
 
