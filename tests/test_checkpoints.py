@@ -252,6 +252,14 @@ def test_dspark_equals_a_naive_drafter(folders):
     weight, bias = tensors["confidence_head.proj.weight"][0], tensors["confidence_head.proj.bias"]
     wanted = (naive[:, 0] @ weight[:32] + w1[first] @ weight[32:] + bias).sigmoid()
     close(drafter.confidence(ours[:, 0], first), wanted)
+    assert_weights_give(drafter, ours[:, 0], first)
+
+
+def assert_weights_give(drafter, state, parent):
+    """The affine form of the confidence head, which recordings keep."""
+    of_state, of_parent, bias = drafter.confidence_weights()
+    logit = state @ of_state + drafter.markov[0][parent] @ of_parent + bias
+    close(logit.sigmoid(), drafter.confidence(state, parent))
 
 
 def test_dspark_without_its_heads_is_a_shifted_block_drafter(folders, tmp_path):
@@ -271,7 +279,9 @@ def test_confidence_on_the_state_alone(folders, tmp_path):
     weight = load_file(folder / "model.safetensors")
     hidden = torch.randn(3, 32)
     logit = hidden @ weight["confidence_head.proj.weight"][0] + weight["confidence_head.proj.bias"]
-    torch.testing.assert_close(drafter.confidence(hidden, torch.tensor([1, 2, 3])), logit.sigmoid())
+    parent = torch.tensor([1, 2, 3])
+    torch.testing.assert_close(drafter.confidence(hidden, parent), logit.sigmoid())
+    assert_weights_give(drafter, hidden, parent)
 
 
 def test_dtype_and_llama_target(folders):

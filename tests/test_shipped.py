@@ -48,6 +48,20 @@ def test_both_drafters_drafted_the_same_text():
             assert np.array_equal(one.committed_tokens(s), other.committed_tokens(s))
 
 
+@pytest.mark.parametrize("name", NAMES[:2])
+def test_confidence_comes_from_the_head_beside_it(name):
+    recording = find_recording(name)
+    anchors = np.arange(0, recording.num_anchors, 50)
+    chain = order_table(ChainOrder(), recording).token[anchors]  # (n, D)
+    parent = np.column_stack([recording.anchor_tokens(anchors), chain[:, :-1]])
+    arrays = {key: recording[key].astype(float) for key in ("hidden", "markov_w1")}
+    logit = arrays["hidden"][anchors] @ recording["confidence_hidden"].astype(float)
+    logit += arrays["markov_w1"][parent] @ recording["confidence_parent"].astype(float)
+    logit += float(recording["confidence_bias"][0])
+    recorded = recording["confidence"][anchors]
+    assert np.abs(1 / (1 + np.exp(-logit)) - recorded).max() < 2e-3  # float16 states and weights
+
+
 def test_files_are_small_enough():
     folder = recording_path(NAMES[0]).parent
     sizes = [path.stat().st_size for path in folder.iterdir()]

@@ -68,11 +68,17 @@ BY_ENCODING = {
 }
 MARKOV = {"markov_w1": _floats("V", "r"), "markov_w2": _floats("V", "r")}
 TARGET = {"target_hidden": _floats("P", "e"), "target_head": _floats("V", "e")}
-OPTIONAL = {"confidence": _floats("A", "D"), "target_margin": _floats("A")}
+# The confidence head behind `confidence`: logit = hidden . h + parent . markov_w1[u] + bias.
+CONFIDENCE_HEAD = {
+    "confidence_hidden": _floats("d"),
+    "confidence_parent": _floats("r"),
+    "confidence_bias": _floats("1"),
+}
+OPTIONAL = {"confidence": _floats("A", "D"), "target_margin": _floats("A"), **CONFIDENCE_HEAD}
 # Arrays beyond these are kept when their name says what their rows are.
 EXTRA_PREFIXES = {"seq_": "S", "anchor_": "A", "output_": "P"}
 # Stored once per recording: shards must agree on them, all else is concatenated.
-SHARED_ARRAYS = ("head", "markov_w1", "markov_w2", "target_head")
+SHARED_ARRAYS = ("head", "markov_w1", "markov_w2", "target_head", *CONFIDENCE_HEAD)
 KNOWN = {
     **COMMON,
     **BY_ENCODING["pool"],

@@ -38,7 +38,7 @@ def _check_shapes(meta: dict[str, Any], arrays: Arrays, source: str) -> dict[str
                 f"{source}: array {name} is missing, required with encoding {meta['encoding']},"
                 f" temperature {meta['temperature']}"
             )
-    sizes = {"V": meta["vocab_size"]}
+    sizes = {"V": meta["vocab_size"], "1": 1}
     for name in [name for name in KNOWN if name in arrays]:
         _check_array(name, arrays[name], KNOWN[name], sizes, source)
         if name == "anchor_pos":  # the common arrays come first and fix D and P

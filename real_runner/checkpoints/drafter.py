@@ -153,6 +153,16 @@ class CheckpointDrafter(nn.Module):
         logit = self.confidence_head(hidden).squeeze(-1)
         return logit.to(torch.promote_types(logit.dtype, torch.float32)).sigmoid()
 
+    def confidence_weights(self) -> tuple[Tensor, Tensor, Tensor] | None:
+        """See `LiveDrafter.confidence_weights`; a head on the state alone ignores the parent."""
+        if not self.shape.confidence_width:
+            return None
+        weight, bias = self.confidence_head.weight[0], self.confidence_head.bias[0]
+        state, parent = weight[: self.width], weight[self.width :]
+        if not len(parent) and self.markov is not None:
+            parent = weight.new_zeros(self.markov[0].shape[1])
+        return state, parent, bias
+
     def _rope(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Cosines and sines (b, t, 1, head_dim / 2), angles in float32 as in training."""
         angles = positions[..., None, None].float() * self.frequencies

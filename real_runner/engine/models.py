@@ -88,6 +88,12 @@ class LiveDrafter(Protocol):
     def confidence(self, hidden: Tensor, parent: Tensor) -> Tensor | None:
         """Probability that the draft at each state is accepted, given its parent token; or None."""
 
+    def confidence_weights(self) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Weights (width,) and (rank,) and bias () of that probability's logit; or None.
+
+        The logit is ``hidden . state + parent . markov[0][token] + bias``.
+        """
+
 
 class TextCoder(Protocol):
     """Text to tokens and back."""

@@ -103,6 +103,13 @@ class SmallDrafter:
             return None
         return self.model.confidence_logit(hidden, parent).sigmoid()
 
+    def confidence_weights(self) -> tuple[Tensor, Tensor, Tensor] | None:
+        """See `LiveDrafter.confidence_weights`."""
+        if self.markov is None:
+            return None
+        head = self.model.confidence
+        return head.weight[0, : self.width], head.weight[0, self.width :], head.bias[0]
+
     def _turn(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         base = self.model.config.rope_base
         return _rope(positions, self.head_dim, base, self.target.dtype)

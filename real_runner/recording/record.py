@@ -274,10 +274,14 @@ def _heads(pair, drafter, plan: RecordPlan, temperature: float) -> dict[str, np.
     if drafter.markov is None:
         return {"target_head": _numbers(pair.target.head, plan)} if temperature else {}
     w1, w2 = drafter.markov
+    parts = {"head": pair.target.head, "markov_w1": w1, "markov_w2": w2}
+    weights = drafter.confidence_weights()
+    if weights is not None:
+        names = ("confidence_hidden", "confidence_parent", "confidence_bias")
+        parts |= dict(zip(names, weights, strict=True))
     return {
-        "head": _numbers(pair.target.head, plan),
-        "markov_w1": _numbers(w1, plan),
-        "markov_w2": _numbers(w2, plan),
+        name: _numbers(part.detach().reshape(-1) if part.ndim < 2 else part, plan)
+        for name, part in parts.items()
     }
 
 
