@@ -32,6 +32,7 @@ class Load:
     max_concurrency: int
     context: np.ndarray  # (batch,) KV tokens before the root
     remaining: np.ndarray  # (batch,) max_new_tokens - tokens emitted
+    request: np.ndarray | None = None  # (batch,) ids, as in `Outcome.request`
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,6 +118,7 @@ class Server:
             max_concurrency=self.clients,
             context=slots[CONTEXT].copy(),
             remaining=slots[ALLOWED].copy(),
+            request=slots[REQUEST].copy(),
         )
 
     def _plan(self, load: Load):

@@ -178,6 +178,23 @@ def test_theta_trees_are_nested_prefixes(recordings, name):
         assert sizes == sorted(sizes)
 
 
+@pytest.mark.parametrize("name", ["pool", "hidden", "tied pool", "tied hidden"])
+@pytest.mark.parametrize("options", [{}, {"ties": "tick", "platt": PUBLISHED}])
+def test_a_floor_ends_the_order_and_changes_nothing_above_it(recordings, name, options):
+    recording = recordings[name]
+    whole = build_order(BestFirstOrder(nodes=50, branch=5, **options), recording)
+    for floor in (-0.5, float(np.median(whole.score[:, 10])), -1e9):
+        spec = BestFirstOrder(nodes=50, branch=5, floor=floor, **options)
+        table = build_order(spec, recording)
+        size = (whole.score >= floor).sum(axis=1)
+        assert table.size.tolist() == size.tolist()
+        kept = np.arange(50) < size[:, None]
+        for array in ("score", "depth", "parent", "token"):
+            assert (getattr(table, array)[kept] == getattr(whole, array)[kept]).all()
+        expected = np.where(whole.hit_rank <= size[:, None], whole.hit_rank, ABSENT)
+        assert (table.hit_rank == expected).all()
+
+
 def test_published_platt_values_along_a_path():
     # .9 -> .733 and .5 -> .387 (policies' published map), so a path of both survives .284
     table = _pool_block(
@@ -279,6 +296,9 @@ BAD_SPECS = [
     (BestFirstOrder, {"branch": 2.5}, "branch: 2.5"),
     (BestFirstOrder, {"platt": (-1.0, 0.0)}, "a > 0"),
     (BestFirstOrder, {"platt": (1.0,)}, "platt"),
+    (BestFirstOrder, {"floor": 0.1}, "floor: 0.1"),
+    (BestFirstOrder, {"floor": float("nan")}, "floor: nan"),
+    (BestFirstOrder, {"floor": "low"}, "floor: 'low'"),
     (StaticOrder, {}, "exactly one"),
     (StaticOrder, {"widths": (2,), "branching": (2,)}, "exactly one"),
     (StaticOrder, {"widths": ()}, "no depths"),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+import threading
+from functools import cache, lru_cache
 
 import numpy as np
 
 from simulator.orders.block import NO_LOGITS, BlockScores, DraftHead
+from simulator.orders.own import Draws, OwnOrder
+from simulator.orders.plan import NAMES, Plan
 from simulator.orders.shape import child_places, resolve, static_shape
 from simulator.orders.specs import Order, StaticOrder
 from simulator.orders.table import OrderTable
@@ -15,14 +18,16 @@ from traces.errors import InputError
 from traces.recording import Recording
 
 CHUNK = 16  # anchors whose full-vocabulary logits are held at once; a multiple of the row tile
-_NO_HEAD = DraftHead(0)  # what the kernel is given beside a pool
+PLANS = 8  # kept per head
+_LOCAL = threading.local()  # its `head` is what the kernel is given beside a pool
 _UNKNOWN = np.zeros((0, 0), np.int64)  # realised tokens
-_NO_WORK = (np.empty((0, 0)),) * 2
 _NO_POOL = (np.empty((0, 0, 0), np.int64), np.empty((0, 0, 0)))
 
 
 def resolve_for(spec: Order, recording: Recording) -> Order:
     """`spec` with its defaults filled in for `recording`; InputError if it asks for too much."""
+    if isinstance(spec, OwnOrder):
+        return spec.resolved(recording)
     _, ranks, conditioned = _held(recording)
     return resolve(spec, recording.depths, ranks, conditioned, recording.source)
 
@@ -33,36 +38,40 @@ def build_order(spec: Order, recording: Recording) -> OrderTable:
     Raises InputError when `spec` needs more ranks or depths than the recording holds.
     """
     resolved = resolve_for(spec, recording)
-    rule = _rule(resolved, recording.depths)
-    rows = _empty_rows(recording.num_anchors, recording.depths, rule.nodes)
+    if isinstance(resolved, OwnOrder):
+        return _table(spec, resolved.columns(recording))
     head = DraftHead.of(recording) if recording.encoding == "hidden" else None
     step = CHUNK if head else 4096
+    rows: dict[str, np.ndarray] = {}
     with Progress(recording.num_anchors, "orders of anchors") as progress:
-        for first in range(0, recording.num_anchors, step):
+        for first in range(0, max(recording.num_anchors, 1), step):
             anchors = np.arange(first, min(first + step, recording.num_anchors))
-            part = {name: array[anchors[0] : anchors[-1] + 1] for name, array in rows.items()}
             block = _block(recording, anchors, head)
-            _run(resolved.scores, rule, block, part, recording.realised(anchors))
+            part = _run(resolved, block, recording.realised(anchors))
+            for name in NAMES:
+                if name not in rows:
+                    shape = (recording.num_anchors, *part[name].shape[1:])
+                    rows[name] = np.empty(shape, part[name].dtype)
+                rows[name][first : first + len(anchors)] = part[name]
             progress.update(first + len(anchors))
     return _table(spec, rows)
 
 
-def build_block(spec: Order, block: BlockScores, realised: np.ndarray | None = None) -> OrderTable:
+def build_block(
+    spec: Order,
+    block: BlockScores,
+    realised: np.ndarray | None = None,
+    draws: Draws | None = None,
+) -> OrderTable:
     """The order of n live blocks, by the same code; rows are the blocks.
 
     realised (n, D): the target's tokens, if known; otherwise every hit_rank is ABSENT.
+    draws: where the drafts of sampled orders come from.
     """
-    n, depths, ranks = block.shape
-    resolved, rule = _live_rule(spec, depths, ranks, block.conditioned)
-    rows = _empty_rows(n, depths, rule.nodes)
-    _run(resolved.scores, rule, block, rows, realised)
-    return _table(spec, rows)
-
-
-@lru_cache(maxsize=64)
-def _live_rule(spec: Order, depths: int, ranks: int, conditioned: bool):
-    resolved = resolve(spec, depths, ranks, conditioned, "the block")
-    return resolved, _rule(resolved, depths)
+    if isinstance(spec, OwnOrder):
+        return _table(spec, spec.block_columns(block, realised, draws))
+    rows = _run(spec, block, realised)
+    return OrderTable.of_rows(spec, _row_numbers(len(rows["size"])), rows)
 
 
 def _held(recording: Recording) -> tuple[int, int, bool]:
@@ -84,22 +93,9 @@ def _block(recording: Recording, anchors: np.ndarray, head: DraftHead | None) ->
     return BlockScores(hidden=hidden, head=head, anchor_token=recording.anchor_tokens(anchors))
 
 
-def _empty_rows(n: int, depths: int, nodes: int) -> dict[str, np.ndarray]:
-    """Arrays for the kernel to fill, padding included."""
-    return {
-        "score": np.empty((n, nodes)),
-        "depth": np.empty((n, nodes), np.uint8),
-        "parent": np.empty((n, nodes), np.int16),
-        "token": np.empty((n, nodes), np.int32),
-        "size": np.empty(n, np.int32),
-        "hit_rank": np.empty((n, depths), np.int16),
-        "ties": np.empty(n, np.int32),
-    }
-
-
 def _table(spec: Order, rows: dict[str, np.ndarray]) -> OrderTable:
     for array in rows.values():
-        array.setflags(write=False)
+        array.setflags(False)  # by name it takes twice as long
     return OrderTable(spec, _row_numbers(len(rows["size"])), **rows)
 
 
@@ -110,40 +106,84 @@ def _row_numbers(n: int) -> np.ndarray:
     return numbers
 
 
-def _run(kind: str, rule, block: BlockScores, rows: dict, realised: np.ndarray | None) -> None:
-    """Fill `rows` for one block, with scores of that kind."""
+@cache
+def _kernel():
     from simulator.orders import kernel  # numba: only when a table is to be built
 
-    known = _UNKNOWN if realised is None else np.array(realised, dtype=np.int64)
-    scores = _scores(kernel, kind, rule, block)
-    if not kernel.grow(scores, rule, kernel.Rows(**rows, realised=known)):
+    return kernel
+
+
+def _run(spec: Order, block: BlockScores, realised: np.ndarray | None) -> np.ndarray:
+    """The rows of one block, read-only, as a record of `Plan.layout`."""
+    known = _UNKNOWN if realised is None else np.array(realised, dtype=np.int64, order="C")
+    if block.pooled:
+        logq = np.array(block.pool_logprob, dtype=np.float64, order="C")
+        token = np.array(block.pool_token, dtype=np.int64, order="C")
+        n, depths, ranks = logq.shape
+        plan = _plan(_no_head(), spec, depths, ranks, _kernel().POOL)
+        scores = (token, logq, *NO_LOGITS, np.zeros(n, np.int64))
+    else:
+        double, single = block.full_logits()
+        n, depths = max(double.shape[:2], single.shape[:2])  # one of the two is empty
+        plan = _plan(block.head, spec, depths, block.head.ranks)
+        anchor_token = block.anchor_token
+        if not (type(anchor_token) is np.ndarray and _is_plain(anchor_token)):
+            anchor_token = np.array(anchor_token, dtype=np.int64)
+        scores = (*_NO_POOL, double, single, anchor_token)
+    layout = plan.layouts.get(n) or plan.layout(n)
+    out = np.empty(layout.itemsize, np.uint8)
+    if not plan.grow(plan.numbers, *scores, known, out):
         raise InputError("BlockScores pool_logprob: rises along a row, accepted: falling")
+    out.setflags(False)  # by name it takes twice as long
+    return np.ndarray((), layout, out)
 
 
-def _rule(resolved: Order, depths: int):
-    """kernel.Rule of a resolved spec."""
-    from simulator.orders import kernel
+def _is_plain(anchor_token: np.ndarray) -> bool:
+    """Whether numba takes it for what it has compiled for."""
+    return anchor_token.dtype.char == "l" and anchor_token.flags.carray
 
+
+def _no_head() -> DraftHead:
+    """This thread's, as plans have work space."""
+    if not hasattr(_LOCAL, "head"):
+        _LOCAL.head = DraftHead(0)
+    return _LOCAL.head
+
+
+def _plan(head: DraftHead, spec: Order, depths: int, ranks: int, kind: int | None = None) -> Plan:
+    """The head's plan for an order; most rounds ask for the one used last."""
+    last = head.last_plan
+    if last is not None:
+        known_spec, known_depths, known_ranks = last.key
+        if known_spec is spec and known_depths == depths and known_ranks == ranks:
+            return last
+    key = (spec, depths, ranks)
+    if key not in head.plans:
+        if len(head.plans) >= PLANS:
+            head.plans.clear()
+        resolved = resolve(spec, depths, ranks, head.conditioned, "the block")
+        kind = _kind(resolved) if kind is None else kind
+        head.plans[key] = Plan(key, kind, _rule(resolved, depths), head, depths)
+    head.last_plan = head.plans[key]
+    return head.last_plan
+
+
+def _kind(resolved: Order) -> int:
+    """kernel.Scores.kind of logits; pools have a kind of their own."""
+    kernel = _kernel()
+    kinds = {"parent": kernel.PARENT, "marginal_biased": kernel.BIASED}
+    return kinds.get(resolved.scores, kernel.MARGINAL)
+
+
+def _rule(resolved: Order, depths: int) -> tuple:
+    """The fields of kernel.Rule for a resolved spec."""
     if isinstance(resolved, StaticOrder):
         shape = static_shape(resolved, depths)
         places = child_places(shape)
-        return kernel.Rule(len(shape), places.shape[1], depths, True, False, 1.0, 0.0, places)
+        limits = (len(shape), places.shape[1], depths)
+        return (*limits, True, False, 1.0, 0.0, -np.inf, places)
     by_depth, calibrated = resolved.ties == "depth", resolved.platt is not None
     a, b = resolved.platt or (1.0, 0.0)
     limits = (resolved.nodes, resolved.branch, resolved.depth_cap)
-    return kernel.Rule(*limits, by_depth, calibrated, a, b, np.zeros((0, 0), np.int64))
-
-
-def _scores(kernel, kind: str, rule, block: BlockScores):
-    """kernel.Scores of the block: its pool, or its logits and how children depend on the parent."""
-    n, depths, _ = block.shape
-    if block.pooled:
-        token = np.array(block.pool_token, dtype=np.int64, order="C")
-        logq = np.array(block.pool_logprob, dtype=np.float64, order="C")
-        tail = (*_NO_WORK, _NO_HEAD.banned, _NO_HEAD.bias(), np.zeros(n, np.int64))
-        return kernel.Scores(kernel.POOL, token, logq, *NO_LOGITS, *tail)
-    kinds = {"parent": kernel.PARENT, "marginal_biased": kernel.BIASED}
-    work = block.head.workspaces(depths, max(rule.nodes, depths))
-    anchor_token = np.array(block.anchor_token, dtype=np.int64)
-    tail = (*work, block.head.banned, block.head.bias(), anchor_token)
-    return kernel.Scores(kinds.get(kind, kernel.MARGINAL), *_NO_POOL, *block.full_logits(), *tail)
+    floor = -np.inf if resolved.floor is None else resolved.floor
+    return (*limits, by_depth, calibrated, a, b, floor, np.zeros((0, 0), np.int64))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import ClassVar
 
+from simulator.orders.own import OwnOrder
 from traces.errors import InputError
 
 SCORES = ("auto", "parent", "marginal", "marginal_biased")
@@ -42,7 +43,7 @@ class BestFirstOrder:
     per depth), "auto" (parent where the law depends on it, marginal for pools; all coincide there).
     ties: "depth" shallower first, then earlier push (CAST, arXiv 2610.00321); "tick" earlier push
     (TreeSpark, arXiv 2609.22098). platt: (a, b) maps every edge's q to sigmoid(a logit q + b)
-    before the path product; None keeps q.
+    before the path product; None keeps q. floor: log survival below which no node is emitted.
     """
 
     scores: str = "auto"
@@ -51,6 +52,7 @@ class BestFirstOrder:
     depth_cap: int | None = None
     ties: str = "depth"
     platt: tuple[float, float] | None = None
+    floor: float | None = None
     nested: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -60,6 +62,7 @@ class BestFirstOrder:
         _set(self, "branch", _count("BestFirstOrder branch", self.branch))
         _set(self, "depth_cap", _count("BestFirstOrder depth_cap", self.depth_cap, optional=True))
         _set(self, "platt", _platt(self.platt))
+        _set(self, "floor", _floor(self.floor))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +95,7 @@ class StaticOrder:
             raise InputError("StaticOrder: no depths given, needs at least one")
 
 
-Order = ChainOrder | BestFirstOrder | StaticOrder
+Order = ChainOrder | BestFirstOrder | StaticOrder | OwnOrder
 
 
 def _set(spec, name: str, value) -> None:
@@ -118,6 +121,15 @@ def _counts(name: str, values) -> tuple[int, ...] | None:
 def _choice(name: str, value, accepted: tuple[str, ...]) -> None:
     if value not in accepted:
         raise InputError(f"{name}: {value!r}, accepted: {', '.join(accepted)}")
+
+
+def _floor(value) -> float | None:
+    if value is None:
+        return None
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    if not number or not -float("inf") < value <= 0:
+        raise InputError(f"BestFirstOrder floor: {value!r}, accepted: a finite log, at most 0")
+    return float(value)
 
 
 def _platt(pair) -> tuple[float, float] | None:
