@@ -1,0 +1,233 @@
+"""Calibration errors by hand, and the diagram drawn from a file."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from analysis.__main__ import main
+from analysis.reliability import read_reliability
+from simulator.calibration import Platt
+from simulator.calibration_file import write_calibration
+from simulator.calibration_fit import Calibration, Fit, fit_calibration
+from simulator.calibration_maps import EdgeMap
+from simulator.isotonic import IsotonicMap
+from simulator.orders import BestFirstOrder, OrderTable, build_order
+from simulator.reliability import measure
+from tests.synthetic import make_hidden
+
+EVEN = EdgeMap(1.0, 0.0, (0.0, 0.0), 0.0)
+HALVED = IsotonicMap((0.0, 1.0), (1e-9, 0.5))
+
+
+def _two_trees() -> OrderTable:
+    """Both: .8 and .3 below the anchor, .5 below the .8. One accepts .8 and .5, the other .3."""
+    edges = np.array([0.8, 0.8 * 0.5, 0.3])
+    return OrderTable(
+        spec=BestFirstOrder(nodes=3, branch=2, platt=(1.0, 0.0)),
+        anchors=np.arange(2),
+        score=np.log([edges, edges]),
+        depth=np.array([[1, 2, 1]] * 2, np.uint8),
+        parent=np.array([[-1, 0, -1]] * 2, np.int16),
+        token=np.array([[5, 6, 7]] * 2, np.int32),
+        size=np.array([3, 3], np.int32),
+        hit_rank=np.array([[1, 2], [3, 32767]], np.int16),
+        ties=np.zeros(2, np.int32),
+    )
+
+
+def _calibration(platt=(1.0, 0.0), edge_map=EVEN, path=HALVED) -> Calibration:
+    return Calibration(Fit("hand", "0" * 64, 0.0, 3, 2), Platt(*platt), edge_map, path, "hand")
+
+
+def test_errors_by_hand():
+    found = measure(_calibration(), _two_trees(), np.arange(2))
+    edge, path = found["edge"], found["path"]
+    # edges: .8 hit, .5 hit, .3 miss of the first; .8 miss, .3 hit of the second, .5 below a miss
+    assert (edge["count"], edge["accepted"], edge["count_by_depth"]) == (5, 3, [4, 1])
+    # fifteenths: .8 is in bin 12 (gap 1 - 1.6), .5 in 7 (1 - .5), .3 in 4 (1 - .6)
+    assert edge["ece"]["q"] == pytest.approx((0.6 + 0.5 + 0.4) / 5)
+    assert edge["ece_by_depth"]["q"] == pytest.approx([(0.6 + 0.4) / 4, 0.5])
+    assert edge["sum_ratio"]["q"] == pytest.approx(2.7 / 3)
+    assert edge["ece"]["platt"] == pytest.approx(edge["ece"]["q"])
+    bins = edge["bins"]["q"]
+    assert bins == {"count": [2, 1, 2], "accepted": [1, 1, 1], "mean": [0.3, 0.5, 0.8]}
+    # paths: every node; survivals .8, .4, .3 twice, 3 accepted of 6
+    assert (path["count"], path["accepted"], path["count_by_depth"]) == (6, 3, [4, 2])
+    # .3 is in bin 4 (gap 1 - .6), .4 in 6 (1 - .8), .8 in 12 (1 - 1.6)
+    assert path["ece"]["q"] == pytest.approx((0.4 + 0.2 + 0.6) / 6)
+    assert path["sum_ratio"]["q"] == pytest.approx(3.0 / 3)
+    assert path["sum_ratio"]["isotonic"] == pytest.approx(1.5 / 3)  # every survival halved
+    # halved: .15 in bin 2 (1 - .3), .2 in 3 (1 - .4), .4 in 6 (1 - .8)
+    assert path["ece"]["isotonic"] == pytest.approx((0.7 + 0.6 + 0.2) / 6)
+    # quarter decades: .8 in 10^-.25..1, .4 and .3 in the next two
+    logged = path["log_bins"]["q"]
+    assert (logged["count"], logged["mean"]) == ([2, 2, 2], [0.3, 0.4, 0.8])
+
+
+def test_the_tree_of_platts_order_gives_q_back():
+    """Where edges are a logit q + b, q, Platt and the edge map are three readings of one edge."""
+    recording = make_hidden(np.random.default_rng(1), lengths=[8] * 6)
+    raw = BestFirstOrder(nodes=12, branch=3, ties="tick")
+    tables = {spec: build_order(spec, recording) for spec in (raw,)}
+    a, b = 0.6, -0.3
+    twin = EdgeMap(a, b, (0.0,) * recording.depths, 0.0)
+    one = _calibration((a, b), twin, IsotonicMap((0.0, 1.0), (1e-9, 1.0)))
+    table = build_order(BestFirstOrder(nodes=12, branch=3, ties="tick", platt=(a, b)), recording)
+    found = measure(one, table, np.arange(recording.num_anchors))
+    for level in ("edge", "path"):
+        errors = found[level]["ece"]
+        assert errors["platt"] == pytest.approx(errors["edge_map"], abs=1e-9)
+        assert errors["platt"] != pytest.approx(errors["q"], abs=1e-4)
+    assert found["path"]["ece"]["isotonic"] == pytest.approx(found["path"]["ece"]["platt"])
+    score = tables[raw].score[:, 0]  # the likeliest child of the anchor is in both trees
+    first = math.exp(score.max())
+    assert max(found["edge"]["bins"]["q"]["mean"]) <= first + 1e-9
+
+
+def test_a_depth_without_nodes_has_no_error():
+    table = _two_trees().only(np.array([], int))
+    one = _two_trees()
+    shallow = OrderTable(
+        **{name: getattr(one, name) for name in ("spec", "anchors", "token", "ties")},
+        score=one.score,
+        depth=np.ones_like(one.depth),
+        parent=np.full_like(one.parent, -1),
+        size=one.size,
+        hit_rank=np.full_like(one.hit_rank, 32767),
+    )
+    found = measure(_calibration(), shallow, np.arange(2))
+    assert found["path"]["ece_by_depth"]["q"][1] is None
+    assert found["path"]["sum_ratio"]["q"] is None  # nothing accepted
+    assert json.loads(json.dumps(found)) == found
+    assert table.size.tolist() == [0, 0]
+
+
+# The diagram
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory) -> Path:
+    recording = make_hidden(np.random.default_rng(2), lengths=[25] * 9, sequences=9)
+    tables = {}
+
+    def table(spec):
+        return tables.setdefault(spec, build_order(spec, recording))
+
+    fitted = fit_calibration(recording, table, nodes=15, branch=4)
+    path = tmp_path_factory.mktemp("calibration") / "x.calibration.json"
+    found = {
+        split: measure(fitted, table(fitted.order), recording.anchors_of(split))
+        for split in ("calibration", "tuning")
+    }
+    write_calibration(path, fitted, found)
+    return path
+
+
+def test_the_file_keeps_every_bin(measured):
+    data = json.loads(measured.read_text())
+    one = read_reliability(measured)
+    assert one.split == "tuning"  # the honest one
+    assert read_reliability(measured, "calibration").split == "calibration"
+    for level, maps in one.curves.items():
+        node = data["measured"]["tuning"][level]
+        for name, curve in maps.items():
+            assert sum(each.count for each in curve.bins) == node["count"]
+            assert sum(each.accepted for each in curve.log_bins) == node["accepted"]
+            # the ECE is that of the bins drawn
+            gaps = [abs(each.accepted - each.count * each.mean) for each in curve.bins]
+            assert curve.ece == pytest.approx(sum(gaps) / node["count"], abs=1e-7)
+            total = sum(each.count * each.mean for each in curve.bins)
+            assert total / node["accepted"] == pytest.approx(node["sum_ratio"][name], rel=1e-6)
+
+
+def test_figures_with_captions_and_equal_bytes(measured, tmp_path, capsys):
+    words = ["reliability", str(measured), "--out", str(tmp_path / "a")]
+    assert main(words) == 0
+    assert capsys.readouterr().out == ""
+    names = sorted(path.name for path in (tmp_path / "a").iterdir())
+    assert names == [f"reliability.synthetic_hidden.{kind}" for kind in ("pdf", "png", "txt")]
+    text = (tmp_path / "a" / names[2]).read_text()
+    assert "tuning split (held out" in text
+    assert text.endswith(f"command: python -m analysis {' '.join(words)}\n")
+    assert main([*words[:3], str(tmp_path / "b")]) == 0
+    for name in names[:2]:
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+def test_the_legend_says_the_errors(measured):
+    from analysis.plots import STYLE, style
+    from analysis.reliability_plots import draw_reliability
+
+    one = read_reliability(measured)
+    with style(STYLE):
+        figure = draw_reliability(one)
+    for axes, level in zip(figure.axes, ("edge", "path"), strict=True):
+        said = [text.get_text().strip() for text in axes.get_legend().get_texts()]
+        errors = [f"(ECE {curve.ece:.4f})" for curve in one.curves[level].values()]
+        assert [text[text.index("(") :] for text in said if text] == errors
+        lines = [line for line in axes.lines if line.get_label() == "_platt"]
+        curve = one.curves[level]["platt"]
+        drawn = curve.bins if level == "edge" else [b for b in curve.log_bins if b.accepted]
+        assert lines[0].get_xdata() == pytest.approx([each.mean for each in drawn])
+        assert lines[0].get_ydata() == pytest.approx([each.share for each in drawn])
+
+
+def _broken(measured: Path, folder: Path, change) -> Path:
+    data = json.loads(measured.read_text())
+    change(data)
+    path = folder / "broken.json"
+    path.write_text(json.dumps(data))
+    return path
+
+
+BROKEN = {
+    "format is 'x'": lambda data: data.update(format="x"),
+    "version is 9": lambda data: data.update(version=9),
+    "KeyError 'order'": lambda data: data.pop("order"),
+    "has none": lambda data: data.update(measured={}),
+    "KeyError 'edge'": lambda data: data["measured"]["tuning"].pop("edge"),
+    "ece.platt is 1.5": lambda data: data["measured"]["tuning"]["path"]["ece"].update(platt=1.5),
+    "bins.q: mean, count": lambda data: data["measured"]["tuning"]["edge"]["bins"]["q"].update(
+        count=[1]
+    ),
+    "log_bins.q: 5 accepted of 1": lambda data: data["measured"]["tuning"]["path"][
+        "log_bins"
+    ].update(q={"mean": [0.5], "count": [1], "accepted": [5]}),
+}
+
+
+@pytest.mark.parametrize("says", BROKEN)
+def test_broken_files_draw_nothing(measured, tmp_path, capsys, says):
+    path = _broken(measured, tmp_path, BROKEN[says])
+    words = ["reliability", str(measured), str(path), "--out", str(tmp_path / "out")]
+    assert main(words) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith(f"error: {path}: ")
+    assert says in err
+    assert not (tmp_path / "out").exists()
+
+
+def test_other_refusals(measured, tmp_path, capsys):
+    (tmp_path / "no.json").write_text("{")
+    (tmp_path / "file").write_text("")
+    cases = {
+        str(tmp_path / "none.json"): "unreadable",
+        str(tmp_path / "no.json"): "not JSON",
+    }
+    for file, says in cases.items():
+        assert main(["reliability", file, "--out", str(tmp_path / "out")]) == 2
+        assert says in capsys.readouterr().err
+    assert main(["reliability", str(measured), str(measured), "--out", str(tmp_path / "out")]) == 2
+    assert "two files are of synthetic hidden" in capsys.readouterr().err
+    assert main(["reliability", str(measured), "--out", str(tmp_path / "file")]) == 2
+    assert "cannot write figures here" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as end:
+        main(["reliability"])
+    assert end.value.code == 2
+    assert not (tmp_path / "out").exists()
