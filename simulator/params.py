@@ -26,6 +26,50 @@ def choice(name: str, value: Any, accepted: tuple) -> Any:
     return value
 
 
+def positive(name: str, value: Any) -> float | None:
+    """`value` as a finite float above 0, or None; InputError naming the setting otherwise."""
+    if value is None:
+        return None
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not 0 < value < float("inf"):
+        raise InputError(f"policy.{name} is {value!r}; accepted: a number above 0, or null")
+    return float(value)
+
+
+def probability(name: str, value: Any) -> float:
+    """`value` as a float from 0 to 1; InputError naming the setting otherwise."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not 0 <= value <= 1:
+        raise InputError(f"policy.{name} is {value!r}; accepted: a number from 0 to 1")
+    return float(value)
+
+
+def draft_length(name: str, value: int, lab: Lab) -> int:
+    """`value` if the recording has as many draft depths; InputError naming the setting if not."""
+    depths = lab.recording.depths
+    if value > depths:
+        raise InputError(
+            f"policy.{name} is {value}; accepted: up to {depths}, the draft depths of "
+            f"{lab.recording.source}"
+        )
+    return value
+
+
+def samples(lab: Lab, draws: str) -> bool:
+    """Whether drafts are sampled: at `auto` above temperature 0, at `sampled` always.
+
+    Raises:
+        InputError: `sampled` at temperature 0, where there is nothing to draw from.
+    """
+    recording = lab.recording
+    if draws == "sampled" and not recording.temperature:
+        raise InputError(
+            f"policy.draws is 'sampled', but {recording.source} has temperature 0; accepted there: "
+            "any other"
+        )
+    return draws == "sampled" or (draws == "auto" and recording.temperature > 0)
+
+
 def fitting_anchors(lab: Lab, split: str) -> np.ndarray:
     """Anchors of a fitting split; InputError where the recording has none."""
     return _some(lab, split, lab.anchors(split))

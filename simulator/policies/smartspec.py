@@ -1,0 +1,100 @@
+"""SmartSpec / TurboSpec (arXiv 2406.14066): the chain length of most expected goodput.
+
+One length k per batch. A request whose tokens are accepted with probability alpha commits
+(1 - alpha^(k+1)) / (1 - alpha) tokens; goodput is their sum over the time of the step.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simulator.affine_cost import draft_line, verify_line
+from simulator.orders.specs import ChainOrder
+from simulator.params import choice, fitting_anchors, probability, whole
+from simulator.policy import Lab, Load, Outcome, Policy, Step
+from simulator.temperature_scaling import chain_edges
+
+COSTS = ("affine", "measured")
+
+
+class SmartSpec(Policy):
+    """Verify k tokens of every request's top-1 chain, k anew every step; 0 is plain decoding.
+
+    alpha of a request: moving average of accepted over that of tested draft tokens (a token behind
+    a rejected one is not tested). The paper has a moving average and leaves its window open: a new
+    request starts at the calibration split's rates.
+
+    Args:
+        cost: affine as published (fitted by least squares to the profile), or measured.
+        weight: of the newest step in the moving average.
+        max_length: longest chain; null: the whole block.
+    """
+
+    order = ChainOrder()
+
+    def __init__(
+        self, cost: str = "affine", weight: float = 0.2, max_length: int | None = None
+    ) -> None:
+        self.cost = choice("cost", cost, COSTS)
+        self.weight = probability("weight", weight)
+        self.max_length = None if max_length is None else whole("max_length", max_length)
+
+    def prepare(self, lab: Lab) -> None:
+        depths = lab.recording.depths
+        self._depths, self._price = depths, lab.cost
+        self._lengths = np.arange(min(self.max_length or depths, depths) + 1)
+        self._target, self._drafter = verify_line(lab.cost), draft_line(lab.cost)
+        _, reached = chain_edges(lab.table(self.order), fitting_anchors(lab, "calibration"))
+        accepted = reached.sum(axis=1)
+        self._usual = (float(accepted.mean()), float((accepted + (accepted < depths)).mean()))
+        self._rates: dict[int, tuple[float, float]] = {}  # accepted, tested by request
+        self._chosen = 0
+
+    def plan(self, load: Load) -> ChainOrder | None:
+        """The smallest length of the highest goodput."""
+        tokens = sum(alpha**self._lengths for alpha in self._alphas(load)).cumsum()
+        self._chosen = int(np.argmax(tokens / self._step_s(load)))
+        return self.order if self._chosen else None
+
+    def _alphas(self, load: Load) -> np.ndarray:
+        ids = [None] * load.batch if load.request is None else load.request.tolist()
+        rates = np.array([self._rates.get(request, self._usual) for request in ids])
+        return rates[:, 0] / np.maximum(rates[:, 1], 1e-9)  # (batch,)
+
+    def _step_s(self, load: Load) -> np.ndarray:
+        """Seconds of a step by length: (max_length + 1,)."""
+        if self.cost == "measured":
+            return np.array([self._measured_s(load, int(k)) for k in self._lengths])
+        context = float(load.context.sum())
+        verify_s = self._target.at(context, load.batch * (self._lengths + 1))
+        draft_s = self._drafter.at(context, load.batch)
+        return np.maximum(verify_s + np.where(self._lengths > 0, draft_s, 0.0), 1e-9)
+
+    def _measured_s(self, load: Load, length: int) -> float:
+        packed, drafted = np.full(load.batch, length + 1), length > 0
+        ordered = load.batch * self._depths if drafted else 0
+        return self._price.step(
+            packed, load.context, drafted=drafted, tree=False, ordered=ordered
+        ).total_s
+
+    def allocate(self, step: Step) -> np.ndarray:
+        return np.minimum(step.draft.size, self._chosen)  # (batch,)
+
+    def observe(self, outcome: Outcome) -> None:
+        tested = np.minimum(outcome.accepted + 1, outcome.width)
+        for request, accepted, tries in zip(
+            outcome.request.tolist(), outcome.accepted.tolist(), tested.tolist(), strict=True
+        ):
+            if tries:
+                old = self._rates.get(request, self._usual)
+                new = (accepted, tries)
+                self._rates[request] = tuple(
+                    (1 - self.weight) * x + self.weight * y for x, y in zip(old, new, strict=True)
+                )
+
+    def describe(self) -> dict:
+        start = self._usual[0] / max(self._usual[1], 1e-9)
+        fit = {"cost": self.cost, "alpha_at_start": start}
+        if self.cost == "affine":
+            fit |= {"verify": self._target.described(), "draft": self._drafter.described()}
+        return fit

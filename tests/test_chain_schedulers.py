@@ -1,0 +1,196 @@
+"""DSpark and adaptive verification: what they admit, worked out by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from simulator.cost import HostOverhead
+from simulator.orders.scored_chain import ScoredChain
+from simulator.policies.adaptive_verification import AdaptiveVerification
+from simulator.policies.dspark import DSpark
+from simulator.step_curve import step_curve_s
+from tests.chain_steps import chain_step, staircase
+from tests.confidence import with_confidence
+from tests.policy_lab import make_lab, make_recording, make_step, prepared
+from traces.errors import InputError
+
+# One chain of 11 tokens: 10 ms up to 3 of them, 12 ms up to 10, 14 ms beyond.
+SURVIVAL = [0.9, 0.6, 0.5, 0.3, 0.25, 0.22, 0.2, 0.19, 0.18, 0.17, 0.1]
+STEPS = [(4, 9.5), (11, 11.5), (12, 13.5)]
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPECSIM_CACHE", str(tmp_path))
+
+
+def usual(policy: AdaptiveVerification, survival) -> AdaptiveVerification:
+    """As after `prepare`, with these mean survivals of the calibration split."""
+    policy._usual = np.log(np.array(survival))
+    policy._last = (np.zeros(0, np.int64), np.zeros((0, len(survival))))
+    return policy
+
+
+def test_dspark_breaks_at_the_jump_and_the_global_budget_jumps_it():
+    """Theta: 3 tokens .300 per ms, 4 tokens .275: the break; 10 tokens .3758 is the best of all."""
+    step = chain_step([SURVIVAL], staircase(STEPS))
+    assert DSpark().allocate(step).tolist() == [3]
+    assert usual(AdaptiveVerification(), SURVIVAL).allocate(step).tolist() == [10]
+
+
+def test_dspark_admits_over_the_batch_best_first():
+    """Ten requests of 2 tokens, packed 12 and 13: Theta must rise with every token admitted.
+
+    In ms: 10 requests cost 10.5 up to 12 packed and 11.0 up to 13. tau: 10, + .9, + .8 = 11.7,
+    11.7 / 10.5 = 1.114; the next best, .6, gives 12.3 / 11.0 = 1.118; then .55 at 14 packed, of
+    20.5 ms, does not.
+    """
+    chains = [[0.9, 0.6], [0.8, 0.55]] + [[0.3, 0.1]] * 8
+    cost = staircase([(12, 10.0), (13, 10.5), (30, 20.0)])
+    assert DSpark().allocate(chain_step(chains, cost)).tolist() == [2, 1] + [0] * 8
+
+
+def test_dspark_sends_ties_to_the_earlier_position_then_the_earlier_request():
+    """Room for 4 of 5 equal survivals: the first positions of all three, then request 0's second.
+
+    10 ms up to 7 packed tokens (roots included), 100 ms beyond.
+    """
+    chains = [[0.5, 0.5, 0.1], [0.5, 0.2, 0.1], [0.5, 0.5, 0.1]]
+    cost = staircase([(7, 9.5), (30, 99.5)], batches=(3,))
+    assert DSpark().allocate(chain_step(chains, cost)).tolist() == [2, 1, 1]
+
+
+def test_dspark_stops_where_theta_only_stays_equal():
+    """tau 1 at 1 ms and 1.5 at 1.5 ms: Theta <= best breaks."""
+    cost = staircase([(1, 0.5), (2, 1.0), (3, 1.0)])
+    assert DSpark().allocate(chain_step([[0.5, 0.45]], cost)).tolist() == [0]
+
+
+def test_dspark_admission_does_not_see_what_lies_behind_the_break():
+    """Lossless with sampled tokens: survivals behind the break may be anything below."""
+    cost = staircase([(6, 9.5), (30, 40.0)], batches=(2,))
+    admitted = [[0.9, 0.7], [0.8, 0.6]]
+    seen = {
+        tuple(DSpark().allocate(chain_step([[*admitted[0], a], [*admitted[1], b]], cost)))
+        for a in (0.01, 0.3, 0.59)
+        for b in (0.02, 0.5, 0.59)
+    }
+    assert seen == {(2, 2)}
+
+
+def test_dspark_threshold_cuts_at_a_positions_own_confidence():
+    """Confidences (.9, .5, .9) and (.4, .9, .9): the product plays no part, and .5 itself stays."""
+    chains = np.cumprod([[0.9, 0.5, 0.9], [0.4, 0.9, 0.9], [0.8, 0.7, 0.6]], axis=1)
+    policy = DSpark(threshold=0.45)
+    assert policy.allocate(chain_step(chains)).tolist() == [3, 0, 3]
+    assert DSpark(threshold=0.65).allocate(chain_step(chains)).tolist() == [1, 0, 2]
+    assert DSpark(threshold=0.0).allocate(chain_step(chains)).tolist() == [3, 3, 3]
+    assert policy.near_threshold == 0
+    policy = DSpark(threshold=0.50009)
+    assert policy.allocate(chain_step(chains)).tolist() == [1, 0, 3]
+    assert policy.near_threshold == 1
+
+
+def test_the_threshold_reads_the_heads_own_confidence():
+    recording = with_confidence(make_recording("hidden"))
+    lab = make_lab(recording)
+    policy = prepared(DSpark(threshold=0.5), lab)
+    assert policy.order == ScoredChain("confidence")
+    anchors = recording.anchors_of(split="report")[:6]
+    step = make_step(lab, policy.order, anchors)
+    confidence = np.exp(np.diff(step.draft.score, axis=1, prepend=0))
+    expected = [next((k for k, c in enumerate(row) if c < 0.5), 7) for row in confidence]
+    assert policy.allocate(step).tolist() == expected
+    assert prepared(DSpark(), lab).describe()["temperatures"] != [1.0] * 7
+
+
+def test_the_budget_follows_the_last_step_and_the_tokens_the_present_one():
+    """Step 1 sizes with the usual survivals, step 2 with those of step 1, whatever it holds."""
+    cost = staircase(STEPS)
+    policy = usual(AdaptiveVerification(), [0.01] * 11)
+    assert policy.allocate(chain_step([SURVIVAL], cost, ids=[5])).tolist() == [3]
+    low = [0.2 * s for s in SURVIVAL]
+    assert policy.allocate(chain_step([low], cost, ids=[5])).tolist() == [10]
+    # (1 + .2 x 2) / 10 = .14 at 3 tokens, (1 + .2 x 3.51) / 12 = .1418 at 10
+    assert policy.allocate(chain_step([SURVIVAL], cost, ids=[5])).tolist() == [10]
+    very_low = [0.1 * s for s in SURVIVAL]
+    policy.allocate(chain_step([very_low], cost, ids=[5]))
+    # .12 at 3 tokens, 1.351 / 12 = .1126 at 10
+    assert policy.allocate(chain_step([SURVIVAL], cost, ids=[5])).tolist() == [3]
+    assert policy.allocate(chain_step([SURVIVAL], cost, ids=[6])).tolist() == [3]  # another one
+
+
+def test_requests_keep_their_own_stale_survivals_when_the_batch_changes():
+    """Stale are request 8's (.9, .8); new requests have the usual .05.
+
+    10 ms up to 5 packed tokens, 14 ms beyond: (3 + 1.7) / 10 = .47 with 2 tokens, 4.9 / 14 with 6.
+    """
+    cost = staircase([(5, 9.5), (30, 13.5)], batches=(1, 3))
+    policy = usual(AdaptiveVerification(), [0.05, 0.05])
+    policy.allocate(chain_step([[0.5, 0.4], [0.9, 0.8]], cost, ids=[7, 8]))
+    stale = policy._stale(chain_step([[0.1, 0.1]] * 3, ids=[8, 9, 10]).load)
+    assert np.exp(stale) == pytest.approx(np.array([[0.9, 0.8], [0.05, 0.05], [0.05, 0.05]]))
+    # spent on the best of the present step: 9's two
+    widths = policy.allocate(chain_step([[0.1, 0.1], [0.7, 0.6], [0.5, 0.2]], cost, ids=[8, 9, 10]))
+    assert widths.tolist() == [0, 2, 0]
+
+
+def test_a_cost_that_falls_is_made_to_stay():
+    """6, 12 and 6 ms at 1, 2 and 3 packed tokens: as measured, 2 tokens would look best.
+
+    1 / 6 = .167 without tokens, 1.5 / 12 with one, 1.9 / 12 = .158 and not 1.9 / 6 with two.
+    """
+    cost = staircase([(1, 5.5), (2, 11.5), (3, 5.5)])
+    assert usual(AdaptiveVerification(), [0.5, 0.4]).allocate(
+        chain_step([[0.5, 0.4]], cost)
+    ).tolist() == [0]
+
+
+@pytest.mark.parametrize("packing", ["ragged", "dense"])
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("tree", [False, True])
+def test_a_curve_is_the_cost_of_every_prefix(packing, overlap, tree):
+    host = HostOverhead(2e-4, 3e-3, 7e-3, 0.0, 5e-4, 1e-5, overlap=overlap)
+    cost = staircase([(4, 9.0), (8, 10.0), (16, 15.0)], batches=(2, 4), packing=packing, host=host)
+    step = chain_step([[0.9, 0.8, 0.5], [0.7, 0.2, 0.1], [0.6, 0.3, 0.0]], cost)
+    request = np.array([0, 0, 1, 2, 0, 2, 1, 1])
+    curve = step_curve_s(step, request, tree=tree)
+    for count in range(9):
+        packed = 1 + np.bincount(request[:count], minlength=3)
+        asked = cost.step(
+            packed, step.load.context, drafted=True, tree=tree and count > 0, ordered=8
+        )
+        assert curve[count] == pytest.approx(asked.total_s, rel=1e-12)
+    assert step_curve_s(step, request[:0], tree=tree) == pytest.approx(curve[:1])
+
+
+@pytest.mark.parametrize("make", [DSpark, AdaptiveVerification])
+@pytest.mark.parametrize("kind", ["pool", "hidden", "head"])
+def test_schedulers_run_on_every_kind_of_recording(make, kind):
+    recording = make_recording("hidden" if kind == "head" else kind)
+    lab = make_lab(with_confidence(recording) if kind == "head" else recording)
+    policy = prepared(make(), lab)
+    for batch in (1, 5):
+        anchors = recording.anchors_of(split="report")[:batch]
+        widths = policy.allocate(make_step(lab, policy.order, anchors))
+        assert widths.shape == (batch,)
+        assert widths.dtype.kind == "i"
+        assert np.all((widths >= 0) & (widths <= 7))
+    assert policy.describe()["evidence"] == ("confidence" if kind == "head" else "margin")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: DSpark(draws="random"), "policy.draws is 'random'; accepted: auto, argmax"),
+        (lambda: DSpark(threshold=1.5), "policy.threshold is 1.5; accepted: a number from 0 to 1"),
+        (lambda: DSpark(threshold=math.nan), "policy.threshold is nan"),
+        (lambda: AdaptiveVerification(draws=1), "policy.draws is 1"),
+    ],
+)
+def test_settings_are_checked(make, message):
+    with pytest.raises(InputError, match=message):
+        make()

@@ -1,0 +1,177 @@
+"""Scored chains against scores taken from the recording by hand, and live blocks against both."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from simulator.orders import BlockScores, ChainOrder, DraftHead, build_block, build_order
+from simulator.orders.scored_chain import EVIDENCE, ScoredChain
+from tests.confidence import HEAD, with_confidence
+from tests.synthetic import make_hidden, make_pool
+from traces.errors import InputError
+from traces.io import build_recording
+from traces.recording import Recording
+
+DEPTHS = 4
+KINDS = [*(("hidden", kind) for kind in EVIDENCE), ("pool", "margin"), ("pool", "q")]
+MAPS = ((0.7, -0.2), (1.3, 0.1), (0.4, 0.0), (2.0, -1.0))
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPECSIM_CACHE", str(tmp_path))
+
+
+@pytest.fixture(scope="module")
+def hidden() -> Recording:
+    return with_confidence(make_hidden(np.random.default_rng(1), depths=DEPTHS))
+
+
+@pytest.fixture(scope="module")
+def pool() -> Recording:
+    return make_pool(np.random.default_rng(2), depths=DEPTHS, lengths=[12] * 6)
+
+
+def chain_by_hand(recording: Recording, anchor: int) -> list[tuple[int, dict[str, float]]]:
+    """(token, evidence by kind) of every depth of the argmax chain."""
+    parent, chain = int(recording.anchor_tokens(np.array([anchor]))[0]), []
+    for depth in range(recording.depths):
+        tokens, logq = (x[0] for x in recording.conditional(anchor, depth, np.array([parent]), 2))
+        q = math.exp(logq[0])
+        seen = {"margin": logq[0] - logq[1], "q": math.log(q / (1 - q))}
+        if HEAD[0] in recording:
+            state, factor, bias = (recording[name].astype(np.float64) for name in HEAD)
+            seen["confidence"] = (
+                recording["hidden"][anchor, depth].astype(np.float64) @ state
+                + recording["markov_w1"][parent].astype(np.float64) @ factor
+                + bias[0]
+            )
+        parent = int(tokens[0])
+        chain.append((parent, seen))
+    return chain
+
+
+def block_of(recording: Recording, anchors: np.ndarray, **changes) -> BlockScores:
+    if recording.encoding == "pool":
+        return BlockScores(recording["pool_token"][anchors], recording["pool_logprob"][anchors])
+    head, token = DraftHead.of(recording), recording.anchor_tokens(anchors)
+    scores = {"hidden": recording["hidden"][anchors]} | changes
+    return BlockScores(head=head, anchor_token=token, **scores)
+
+
+@pytest.mark.parametrize(("kind", "evidence"), KINDS)
+def test_scores_are_sums_of_mapped_evidence_along_the_chain(request, kind, evidence):
+    recording = request.getfixturevalue(kind)
+    table = build_order(ScoredChain(evidence, MAPS), recording)
+    chain = build_order(ChainOrder(), recording)
+    for name in ("depth", "parent", "token", "size", "hit_rank"):
+        assert np.array_equal(getattr(table, name), getattr(chain, name))
+    for anchor in range(0, recording.num_anchors, 5):
+        total = 0.0
+        for depth, (token, seen) in enumerate(chain_by_hand(recording, anchor)):
+            a, b = MAPS[depth]
+            total -= math.log1p(math.exp(-(a * seen[evidence] + b)))
+            assert table.token[anchor, depth] == token
+            assert table.score[anchor, depth] == pytest.approx(total, abs=1e-9)
+    assert np.all(np.diff(table.score, axis=1) <= 0)
+    assert table.score.dtype == np.float64
+    assert not table.ties.any()
+
+
+@pytest.mark.parametrize(("kind", "evidence"), KINDS)
+@pytest.mark.parametrize("batch", [1, 3, 17])
+def test_live_blocks_score_as_their_recording_does(request, kind, evidence, batch):
+    recording = request.getfixturevalue(kind)
+    spec = ScoredChain(evidence, MAPS)
+    table = build_order(spec, recording)
+    anchors = np.arange(batch) * 3
+    live = build_block(spec, block_of(recording, anchors), recording.realised(anchors))
+    for name in ("score", "depth", "parent", "token", "size", "hit_rank", "ties"):
+        assert np.array_equal(getattr(live, name), getattr(table, name)[anchors]), name
+
+
+def test_a_live_engines_confidence_logits_are_taken(hidden):
+    anchors = np.arange(6)
+    head = DraftHead.of(hidden)
+    states = hidden["hidden"][anchors].astype(np.float64)
+    block = block_of(
+        hidden,
+        anchors,
+        hidden=None,
+        logits=head.logits(states),
+        confidence_logit=states @ head.confidence[0] + head.confidence[2],
+    )
+    live = build_block(ScoredChain("confidence", MAPS), block)
+    table = build_order(ScoredChain("confidence", MAPS), hidden)
+    assert live.score == pytest.approx(table.score[anchors], abs=1e-12)
+    assert (live.hit_rank == 32767).all()
+
+
+def test_stored_confidences_serve_where_no_head_is_recorded(hidden):
+    stored = np.full((hidden.num_anchors, DEPTHS), 0.25, np.float16)
+    stored[0] = (1.0, 0.5, 0.0, 0.75)
+    arrays = {name: array for name, array in hidden.arrays.items() if name not in HEAD}
+    recording = build_recording(dict(hidden.meta), arrays | {"confidence": stored}, "no head")
+    table = build_order(ScoredChain("confidence"), recording)
+    assert np.exp(table.score[1]) == pytest.approx(0.25 ** np.arange(1, 5))
+    # float16 rounds to 1 from 1 - 2 ** -12 on, and to 0 up to 2 ** -25
+    first = np.exp(table.score[0])
+    assert first[:2] == pytest.approx([1 - 2.0**-12, (1 - 2.0**-12) / 2], rel=1e-12)
+    assert first[2] == pytest.approx(first[1] * 2.0**-25, rel=1e-6)
+
+
+def test_a_head_is_preferred_to_stored_confidences(hidden):
+    stored = {"confidence": np.full((hidden.num_anchors, DEPTHS), 0.25, np.float16)}
+    both = build_recording(dict(hidden.meta), dict(hidden.arrays) | stored, "both")
+    ours = build_order(ScoredChain("confidence"), both).score
+    assert np.array_equal(ours, build_order(ScoredChain("confidence"), hidden).score)
+
+
+def test_a_shorter_chain_is_the_beginning_of_a_longer_one(hidden):
+    whole = build_order(ScoredChain("margin", MAPS), hidden)
+    short = build_order(ScoredChain("margin", MAPS[:2]), hidden)
+    assert np.array_equal(short.score, whole.score[:, :2])
+    assert short.hit_rank.shape == whole.hit_rank.shape
+    inside = whole.hit_rank <= 2
+    assert np.array_equal(short.hit_rank[inside], whole.hit_rank[inside])
+    assert (short.hit_rank[~inside] == 32767).all()
+
+
+def test_certain_tokens_tie_and_the_rest_does_not(pool):
+    table = build_order(ScoredChain("margin", ((0, 800), (0, 0), (0, 800), (0, 800))), pool)
+    # sigmoid(800) is 1: depths 1 is 0, and 3 and 4 repeat the score of depth 2
+    assert np.exp(table.score[0]).tolist() == pytest.approx([1, 0.5, 0.5, 0.5])
+    assert (table.ties == 2).all()
+
+
+def test_what_a_recording_lacks_is_refused_in_one_line(hidden, pool):
+    with pytest.raises(InputError, match="synthetic pool: records no confidence, accepted"):
+        ScoredChain("confidence").resolved(pool)
+    with pytest.raises(InputError, match="5 pairs, but with head holds 4 depths"):
+        ScoredChain("q", MAPS + MAPS[:1]).resolved(hidden)
+    narrow = make_pool(np.random.default_rng(0), depths=2, pool=1)
+    with pytest.raises(InputError, match="needs 2 ranks per depth, but synthetic pool holds 1"):
+        ScoredChain("margin").resolved(narrow)
+    with pytest.raises(InputError, match="the block: has no confidence head"):
+        build_block(ScoredChain("confidence"), block_of(pool, np.arange(2)))
+    logits = DraftHead.of(hidden).logits(hidden["hidden"][:2].astype(np.float64))
+    block = block_of(hidden, np.arange(2), hidden=None, logits=logits)
+    with pytest.raises(InputError, match="logits without confidence_logit"):
+        build_block(ScoredChain("confidence"), block)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"evidence": "hope"}, "evidence: 'hope', accepted: confidence, margin, q"),
+        ({"maps": ((1.0, float("nan")),)}, r"maps: \(1.0, nan\), accepted: a finite pair"),
+        ({"maps": ((1.0,),)}, r"maps: \(1.0,\), accepted"),
+        ({"maps": (3,)}, "maps: 3, accepted"),
+    ],
+)
+def test_specs_are_checked(settings, message):
+    with pytest.raises(InputError, match=message):
+        ScoredChain(**settings)
