@@ -1,7 +1,7 @@
-"""How many nodes to verify, from a survival curve and a cost: three published rules.
+"""How many nodes to verify, from a survival curve and a cost.
 
 CAST (arXiv 2610.00321) draws a line through a latency probe and stops where the next node's mean
-mass falls under its share of the round; the ratio rules look at the costs themselves.
+mass falls under its share of the round; the other rules look at the costs themselves.
 """
 
 from __future__ import annotations
@@ -69,6 +69,32 @@ def deploy_width(stop: int, widths: Sequence[int] = DEPLOYED_WIDTHS) -> int:
     return next((width for width in widths if width >= stop), widths[-1])
 
 
+def measured_width(
+    rho: np.ndarray, packed: np.ndarray, ms: np.ndarray, draft_ms: float = 0.0
+) -> tuple[int, float]:
+    """Width of the most tokens per millisecond among measured sizes; the smallest of equals.
+
+    Measured sizes are the ends of the plateaus, so a jump between two of them cannot be missed.
+    Arguments as in `stop_width` and `fit_line`.
+
+    Returns:
+        The width, and (1 + g) / (draft + ms) there.
+
+    Raises:
+        InputError: no size has between 1 and M nodes.
+    """
+    packed, ms = np.asarray(packed), np.asarray(ms, float)
+    inside = (packed >= 2) & (packed <= len(rho) + 1)
+    if not inside.any():
+        raise InputError(
+            f"width probe at {packed.tolist()} packed tokens; accepted: at least one size from 2 "
+            f"to {len(rho) + 1}"
+        )
+    width = packed[inside] - 1
+    rate = (1 + np.cumsum(rho)[width - 1]) / (draft_ms + ms[inside])
+    return int(width[rate.argmax()]), float(rate.max())
+
+
 def published_mass_curve(domain: str = "gsm8k") -> np.ndarray:
     """CAST's own mean masses of Qwen3-8B: (128,), only to reproduce the paper's widths."""
     with MASS_CURVES.open(newline="", encoding="utf-8") as file:
@@ -85,9 +111,17 @@ def first_stop_width(survival: np.ndarray, step_s: np.ndarray, base: float = 1.0
         survival: (M,) non-increasing survival of the nodes. step_s: (M+1,) seconds of a step with
             0..M of them. base: tokens of a step without nodes, one for each request.
     """
+    return int(first_stop_widths(survival, step_s, base))
+
+
+def first_stop_widths(survival: np.ndarray, step_s: np.ndarray, base: float = 1.0) -> np.ndarray:
+    """`first_stop_width` of many requests, each by itself: (B,) of survival (B, M).
+
+    step_s (B, M+1), or (M+1,) for all.
+    """
     rate = _rates(survival, step_s, base)
-    worse = np.flatnonzero(rate[1:] <= rate[:-1])
-    return int(worse[0]) if len(worse) else len(rate) - 1
+    stops = rate[..., 1:] <= rate[..., :-1]
+    return np.where(stops.any(axis=-1), stops.argmax(axis=-1), stops.shape[-1])
 
 
 def best_plateau_width(survival: np.ndarray, step_s: np.ndarray, base: float = 1.0) -> int:
@@ -100,5 +134,7 @@ def best_plateau_width(survival: np.ndarray, step_s: np.ndarray, base: float = 1
 
 
 def _rates(survival: np.ndarray, step_s: np.ndarray, base: float) -> np.ndarray:
-    """Tokens per second with 0..M nodes: (M+1,)."""
-    return (base + np.concatenate([[0.0], np.cumsum(survival)])) / step_s
+    """Tokens per second with 0..M nodes: (..., M+1)."""
+    gain = np.zeros((*np.shape(survival)[:-1], np.shape(survival)[-1] + 1))
+    np.cumsum(survival, axis=-1, out=gain[..., 1:])
+    return (base + gain) / step_s

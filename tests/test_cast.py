@@ -10,6 +10,7 @@ import pytest
 from simulator.orders.specs import BestFirstOrder
 from simulator.policies.cast import Cast
 from simulator.policy import Lab
+from simulator.width_rule import published_mass_curve
 from tests.policy_lab import best_first, hand_step, make_lab, make_recording, make_step, prepared
 from traces.errors import InputError
 
@@ -36,6 +37,37 @@ def test_cast_on_the_published_curve(profile, charge_draft, stop, width):
     assert (fit["stop"], fit["width"], fit["mass_curve"]) == (stop, width, "published")
     step = make_step(lab, policy.order, lab.recording.anchors_of(split="report")[:1])
     assert policy.allocate(step).tolist() == [width]
+
+
+@pytest.mark.parametrize("charge_draft", [False, True])
+def test_measured_width_sees_the_jump_that_the_line_misses(charge_draft):
+    """Blackwell 8B, published: 24.41 ms at 96 packed tokens, 30.25 at 128; the line deploys 47."""
+    lab = make_lab(make_recording("pool"), "blackwell_qwen3_8b")
+    policy = Cast(width="measured", mass_curve="published", charge_draft=charge_draft)
+    fit = prepared(policy, lab).describe()
+    assert fit["width"] == 95
+    packed, ms = lab.cost.width_probe()
+    rho = published_mass_curve()
+    fixed = lab.cost.draft_s(1, 1024) * 1e3 if charge_draft else 0.0
+    rates = {
+        int(n): (1 + rho[: n - 1].sum()) / (fixed + x)
+        for n, x in zip(packed, ms, strict=True)
+        if 1 < n <= 128
+    }
+    assert fit["tokens_per_ms"] == pytest.approx(rates[96]) == max(rates.values())
+    # the best plateau is 5 % faster than the line's width, the size behind the jump 11 % slower
+    assert rates[96] > 1.05 * rates[48]
+    assert rates[128] < 0.9 * rates[48]
+    step = make_step(lab, policy.order, lab.recording.anchors_of(split="report")[:1])
+    assert policy.allocate(step).tolist() == [95]
+
+
+def test_measured_width_stays_before_the_staircase_of_b300(lab):
+    """Only sizes that were measured are deployed, whatever the masses."""
+    fit = prepared(Cast(width="measured"), lab).describe()
+    packed, _ = lab.cost.width_probe()
+    assert fit["width"] + 1 in packed
+    assert fit["mass_curve"] == "tuning"
 
 
 def test_cast_width_rule_on_the_tuning_split(lab):
@@ -102,6 +134,7 @@ def test_cast_shared_budget_stops_at_the_cap_of_one_request():
     ("setting", "value"),
     [
         ("width", 0),
+        ("width", "line"),
         ("nodes_per_request", 0),
         ("max_nodes_per_request", 1.5),
         ("scores", "auto"),

@@ -13,7 +13,9 @@ from simulator.width_rule import (
     best_plateau_width,
     deploy_width,
     first_stop_width,
+    first_stop_widths,
     fit_line,
+    measured_width,
     published_mass_curve,
     stop_width,
 )
@@ -208,3 +210,23 @@ def test_nodes_of_probability_zero_still_count():
 def test_rising_scores_are_refused():
     with pytest.raises(ValueError, match="scores rise"):
         top_widths(np.array([[-2.0, -1.0, -3.0]]), np.array([3]), 1)
+
+
+def test_many_first_stops_are_each_its_own():
+    survival = np.stack([SURVIVAL, SURVIVAL[::-1], SURVIVAL**4])
+    step_s = np.stack([STEP_S, 2 * STEP_S, 10 + np.arange(12.0)])
+    expected = [first_stop_width(p, s) for p, s in zip(survival, step_s, strict=True)]
+    assert first_stop_widths(survival, step_s).tolist() == expected
+    shared = [first_stop_width(p, STEP_S) for p in survival]
+    assert first_stop_widths(survival, STEP_S).tolist() == shared
+
+
+def test_measured_width_is_the_best_measured_size():
+    # (1 + .9) / 10 = .19, (1 + 2.3) / 12 = .275, (1 + 3.62) / 40: the jump does not pay
+    rho, packed = SURVIVAL, np.array([1, 2, 5, 12, 64])
+    ms = np.array([9.0, 10.0, 12.0, 40.0, 41.0])
+    assert measured_width(rho, packed, ms) == (4, pytest.approx(3.3 / 12))
+    # with 500 ms of drafting every token counts: 4.61 / 540 against 3.3 / 512
+    assert measured_width(rho, packed, ms, 500.0)[0] == 11
+    with pytest.raises(InputError, match="at least one size from 2 to 12"):
+        measured_width(rho, [1, 64], [1.0, 2.0])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from simulator.orders.marginal import marginal_scores
 from simulator.orders.replay import prefix_mass
 from simulator.orders.specs import BestFirstOrder
 from simulator.params import choice, fitting_anchors, whole
@@ -17,11 +18,13 @@ from simulator.width_rule import (
     DEPLOYED_WIDTHS,
     deploy_width,
     fit_line,
+    measured_width,
     published_mass_curve,
     stop_width,
 )
 
 SCORES = ("auto_marginal", "marginal", "marginal_biased", "parent")
+MEASURED = "measured"
 PROBE_CONTEXT = 1024  # KV prefix of CAST's probe
 
 
@@ -29,26 +32,26 @@ class Cast(Policy):
     """Static width for a lone request, the shared node budget (PER_REQUEST) in a batch.
 
     Args:
-        width: nodes of a lone request; null applies the width rule.
+        width: nodes of a lone request; null applies the width rule; measured takes the probed size
+            of the most tokens per second instead, so that no line hides a jump.
         nodes_per_request: shared budget per live request; roots do not count.
         max_nodes_per_request: most nodes one request may take from the shared budget.
         scores: auto_marginal is the marginals of a block drafter, and along the greedy chain
-            (marginal_biased) those of a semi-autoregressive one, which fall below its own chain
-            without that bias.
+            (marginal_biased) those of a semi-autoregressive one.
         mass_curve: tuning, or published (Qwen3-8B on GSM8K) to reproduce the paper's widths.
         charge_draft: count the drafter in the width rule; the released rule leaves it at 0.
     """
 
     def __init__(
         self,
-        width: int | None = None,
+        width: int | str | None = None,
         nodes_per_request: int = 8,
         max_nodes_per_request: int = 48,
         scores: str = "auto_marginal",
         mass_curve: str = "tuning",
         charge_draft: bool = False,
     ) -> None:
-        self.width = None if width is None else whole("width", width)
+        self.width = width if width in (None, MEASURED) else whole("width", width)
         self.nodes_per_request = whole("nodes_per_request", nodes_per_request)
         self.max_nodes = whole("max_nodes_per_request", max_nodes_per_request)
         self.scores = choice("scores", scores, SCORES)
@@ -56,24 +59,32 @@ class Cast(Policy):
         self.charge_draft = choice("charge_draft", charge_draft, (False, True))
 
     def prepare(self, lab: Lab) -> None:
-        scores = self.scores
-        if scores == "auto_marginal":
-            scores = "marginal_biased" if lab.recording.encoding == "hidden" else "marginal"
-        widest = self.width or DEPLOYED_WIDTHS[-1]
+        scores = marginal_scores(self.scores, lab.recording)
+        fixed = isinstance(self.width, int)
+        widest = self.width if fixed else DEPLOYED_WIDTHS[-1]
         self.order = BestFirstOrder(scores=scores, nodes=max(widest, self.max_nodes), branch=8)
-        self._fit = {"width": self.width} if self.width else self._width_rule(lab)
+        rule = self._measured if self.width == MEASURED else self._line
+        self._fit = {"width": self.width} if fixed else rule(lab, self._masses(lab))
         self._fit["scores"] = scores
 
-    def _width_rule(self, lab: Lab) -> dict:
-        c0_ms, c1_ms = fit_line(*lab.cost.width_probe(PROBE_CONTEXT))
-        draft_ms = lab.cost.draft_s(1, PROBE_CONTEXT) * 1e3 if self.charge_draft else 0.0
+    def _masses(self, lab: Lab) -> np.ndarray:
         if self.mass_curve == "published":
-            rho = published_mass_curve()
-        else:
-            rho = prefix_mass(lab.table(self.order), fitting_anchors(lab, "tuning"))
-        stop = stop_width(rho, c0_ms, c1_ms, draft_ms)
+            return published_mass_curve()
+        return prefix_mass(lab.table(self.order), fitting_anchors(lab, "tuning"))
+
+    def _draft_ms(self, lab: Lab) -> float:
+        return lab.cost.draft_s(1, PROBE_CONTEXT) * 1e3 if self.charge_draft else 0.0
+
+    def _line(self, lab: Lab, rho: np.ndarray) -> dict:
+        c0_ms, c1_ms = fit_line(*lab.cost.width_probe(PROBE_CONTEXT))
+        stop = stop_width(rho, c0_ms, c1_ms, self._draft_ms(lab))
         fit = {"c0_ms": c0_ms, "c1_ms": c1_ms, "stop": stop, "mass_curve": self.mass_curve}
         return fit | {"width": deploy_width(stop)}
+
+    def _measured(self, lab: Lab, rho: np.ndarray) -> dict:
+        packed, ms = lab.cost.width_probe(PROBE_CONTEXT)
+        width, rate = measured_width(rho, packed, ms, self._draft_ms(lab))
+        return {"width": width, "tokens_per_ms": rate, "mass_curve": self.mass_curve}
 
     def allocate(self, step: Step) -> np.ndarray:
         size = step.draft.size  # (batch,)

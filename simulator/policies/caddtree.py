@@ -1,0 +1,96 @@
+"""CaDDTree (arXiv 2606.01813): DDTree's order, stopped at the first node that does not pay."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simulator.convex_fit import fit_convex
+from simulator.orders.marginal import AUTO, SCORES, MarginalOrder, marginal_scores
+from simulator.params import choice, whole
+from simulator.policy import Lab, Policy, Step
+from simulator.width_rule import first_stop_widths
+
+PROFILED = 1024  # packed tokens up to which the paper measures
+NEAR = 1e-4  # relative: decisions this close are counted
+
+
+class CaDDTree(Policy):
+    """Per request, add nodes while tokens per second rise: (1 + mass) / (C_d + C_v(n, context)).
+
+    C_v: non-decreasing convex fits to the profile's measured sizes, one per measured context,
+    straight between contexts and constant beyond. Tokens per second then have one peak, and no
+    jump of the profile is left. A node that does not raise them is not added.
+
+    Args:
+        nodes: most nodes per request; the paper's 1,024 where trees so large can pay.
+        scores: as in DDTree.
+        batch_term: false as published: costs of a lone request, whatever the load. true: those of
+            the live batch, every request taking as many nodes (an extension).
+        quirks: as released, read C_v, measured on packed tokens, at the number of nodes (one too
+            low), and C_v(0) = C_v(1).
+    """
+
+    def __init__(
+        self,
+        nodes: int = 255,
+        scores: str = AUTO,
+        batch_term: bool = False,
+        quirks: bool = False,
+    ) -> None:
+        self.nodes = whole("nodes", nodes)
+        self.scores = choice("scores", scores, (AUTO, *SCORES))
+        self.batch_term = choice("batch_term", batch_term, (False, True))
+        self.quirks = choice("quirks", quirks, (False, True))
+
+    def prepare(self, lab: Lab) -> None:
+        self.near_threshold = 0
+        scores = marginal_scores(self.scores, lab.recording)
+        self.order = MarginalOrder(nodes=self.nodes, scores=scores)
+        resolved = self.order.resolved(lab.recording)
+        self._cost, self._curves = lab.cost, {}
+        rows = [row for row in lab.cost.profile.verify if row.batch in (1, None)]
+        self._contexts = np.unique([row.kv_prefix_tokens for row in rows])
+        self._cost.width_probe()  # refuses a profile that has no lone request
+        counts = np.arange(resolved.nodes + 1)
+        self._packed = np.maximum(counts, 1) if self.quirks else counts + 1
+        self._fit = {"scores": scores, "rank_cap": resolved.branch}
+
+    def verify_s(self, batch: int) -> np.ndarray:
+        """Fitted C_v of 0..nodes nodes per request: (contexts, nodes + 1) seconds."""
+        if batch not in self._curves:
+            fits = [self._fitted(batch, context)(self._packed) for context in self._contexts]
+            self._curves[batch] = np.array(fits)
+        return self._curves[batch]
+
+    def _fitted(self, batch: int, context: int):
+        packed, ms = self._cost.width_probe(context)
+        packed, ms = packed[packed <= PROFILED], ms[packed <= PROFILED]
+        if batch == 1:
+            return fit_convex(packed, ms * 1e-3)
+        return fit_convex(packed, self._cost.verify_curve_s(batch, batch * packed, context))
+
+    def allocate(self, step: Step) -> np.ndarray:
+        context, batch = step.load.context, step.batch if self.batch_term else 1
+        verify_s = self._at(self.verify_s(batch), context)  # (batch, nodes + 1)
+        draft_s = np.array([self._cost.draft_s(batch, x) for x in context.tolist()])
+        survival, step_s = np.exp(step.draft.score), draft_s[:, None] + verify_s
+        width = np.minimum(first_stop_widths(survival, step_s), step.draft.size)
+        self._count_near(survival, step_s, width)
+        return width
+
+    def _at(self, curves: np.ndarray, context: np.ndarray) -> np.ndarray:
+        """Rows of `curves` between the measured contexts: (batch, nodes + 1)."""
+        place = np.interp(context, self._contexts, np.arange(len(self._contexts)))
+        low = place.astype(int)
+        high = np.minimum(low + 1, len(curves) - 1)
+        return curves[low] + (place - low)[:, None] * (curves[high] - curves[low])
+
+    def _count_near(self, survival, step_s, width) -> None:
+        rate = (1 + np.cumsum(survival, axis=1)) / step_s[:, 1:]
+        rate = np.concatenate([1 / step_s[:, :1], rate], axis=1)  # (batch, nodes + 1)
+        asked = np.arange(survival.shape[1]) <= width[:, None]
+        near = asked & (np.abs(rate[:, 1:] / rate[:, :-1] - 1) < NEAR)
+        self.near_threshold += int(np.count_nonzero(near.any(axis=1)))
+
+    def describe(self) -> dict:
+        return self._fit

@@ -1,0 +1,37 @@
+"""DDTree (arXiv 2604.12989): the best N nodes over one token list per depth, every round."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simulator.orders.marginal import AUTO, SCORES, MarginalOrder, marginal_scores
+from simulator.params import choice, whole
+from simulator.policy import Lab, Policy, Step
+
+
+class DDTree(Policy):
+    """Verify the N best nodes by marginals, whatever the load.
+
+    Args:
+        nodes: N; the root does not count, so 15 are 16 packed tokens, DFlash's block. The paper's
+            figures use the best N for each pair of data and model.
+        scores: auto_marginal is the marginals of a block drafter, and along the greedy chain
+            (marginal_biased) those of a semi-autoregressive one.
+    """
+
+    def __init__(self, nodes: int = 15, scores: str = AUTO) -> None:
+        self.nodes = whole("nodes", nodes)
+        self.scores = choice("scores", scores, (AUTO, *SCORES))
+
+    def prepare(self, lab: Lab) -> None:
+        scores = marginal_scores(self.scores, lab.recording)
+        self.order = MarginalOrder(nodes=self.nodes, scores=scores)
+        self._rank_cap = self.order.resolved(lab.recording).branch
+        self._scores = scores
+
+    def allocate(self, step: Step) -> np.ndarray:
+        return step.draft.size  # (batch,)
+
+    def describe(self) -> dict:
+        """rank_cap: tokens per depth; N as published, less where the recording has fewer."""
+        return {"scores": self._scores, "rank_cap": self._rank_cap}

@@ -1,0 +1,39 @@
+"""EAGLE-2 (arXiv 2406.16858): the context-aware tree, grown by layers and reranked."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simulator.orders.beam import BeamOrder
+from simulator.params import whole
+from simulator.policy import Lab, Policy, Step
+
+
+class Eagle2(Policy):
+    """The top children of the best nodes per depth, reranked by joint probability.
+
+    Its one-token drafter runs once per depth; here one pass scores all depths, so what the rule
+    is worth as a shape is compared, not its drafting time.
+
+    Args:
+        top_k: children of a node, and nodes of a depth that get any.
+        depth: layers, at most those of the recording.
+        nodes: of the reranked tree, the root not counted.
+    """
+
+    def __init__(self, top_k: int = 10, depth: int = 6, nodes: int = 60) -> None:
+        self.top_k, self.depth = whole("top_k", top_k), whole("depth", depth)
+        self.nodes = whole("nodes", nodes)
+
+    def prepare(self, lab: Lab) -> None:
+        depth = min(self.depth, lab.recording.depths)
+        self.order = BeamOrder(self.top_k, self.top_k, self.nodes, depth_cap=depth)
+        resolved = self.order.resolved(lab.recording)
+        self._fit = {name: getattr(resolved, name) for name in ("scores", "branch", "depth_cap")}
+
+    def allocate(self, step: Step) -> np.ndarray:
+        return step.draft.size  # (batch,)
+
+    def describe(self) -> dict:
+        """branch and depth_cap: less than asked where the recording has fewer ranks or depths."""
+        return self._fit

@@ -1,0 +1,38 @@
+"""OPT-Tree (arXiv 2406.17276): the n nodes of most expected acceptance, no deeper than it pays."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simulator.orders.beam import BeamOrder
+from simulator.params import probability, whole
+from simulator.policy import Lab, Policy, Step
+
+
+class OptTree(Policy):
+    """The best n nodes of every depth get children; a depth of too little gain is the last.
+
+    The gain is that of E, the sum of the n best path probabilities. One pass scores all depths
+    here, so a depth saved saves no drafting.
+
+    Args:
+        nodes: n; the root does not count.
+        min_gain: the paper's delta. depth: layers, at most those of the recording.
+    """
+
+    def __init__(self, nodes: int = 50, min_gain: float = 0.5, depth: int = 10) -> None:
+        self.nodes, self.depth = whole("nodes", nodes), whole("depth", depth)
+        self.min_gain = probability("min_gain", min_gain)
+
+    def prepare(self, lab: Lab) -> None:
+        depth, n = min(self.depth, lab.recording.depths), self.nodes
+        self.order = BeamOrder(n, n, n, depth_cap=depth, min_gain=self.min_gain)
+        resolved = self.order.resolved(lab.recording)
+        self._fit = {name: getattr(resolved, name) for name in ("scores", "branch", "depth_cap")}
+
+    def allocate(self, step: Step) -> np.ndarray:
+        return step.draft.size  # (batch,)
+
+    def describe(self) -> dict:
+        """branch and depth_cap: less than asked where the recording has fewer ranks or depths."""
+        return self._fit

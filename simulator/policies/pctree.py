@@ -1,0 +1,36 @@
+"""PCTree (arXiv 2608.02123): layers of parent-conditioned children, then the best of the pool."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simulator.orders.beam import BeamOrder
+from simulator.params import whole
+from simulator.policy import Lab, Policy, Step
+
+
+class PCTree(Policy):
+    """The top k children of k nodes per depth, reranked to the best N by joint probability.
+
+    Whatever the load. Marginals stand in where a recording's scores do not depend on the parent.
+
+    Args:
+        k: children of a node, and nodes of a depth that get any.
+        packed_tokens: the paper's N, the root included.
+    """
+
+    def __init__(self, k: int = 4, packed_tokens: int = 64) -> None:
+        self.k = whole("k", k)
+        self.packed_tokens = whole("packed_tokens", packed_tokens, low=2)
+
+    def prepare(self, lab: Lab) -> None:
+        self.order = BeamOrder(branch=self.k, beam=self.k, nodes=self.packed_tokens - 1)
+        resolved = self.order.resolved(lab.recording)
+        self._fit = {name: getattr(resolved, name) for name in ("scores", "branch", "nodes")}
+
+    def allocate(self, step: Step) -> np.ndarray:
+        return step.draft.size  # (batch,)
+
+    def describe(self) -> dict:
+        """branch and nodes: less than asked where the recording has fewer ranks or depths."""
+        return self._fit
