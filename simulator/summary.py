@@ -88,7 +88,7 @@ def _what(job: Job) -> dict[str, Any]:
         },
         "policy_fit": plain(job.policy.describe()),
         "trace": _trace(job),
-        "latency": _latency(job),
+        "latency": latency_facts(job),
         "server": {"max_num_seqs": settings.max_num_seqs},
         "what_if": reason is not None,
         "what_if_reason": reason,
@@ -114,7 +114,8 @@ def _trace(job: Job) -> dict[str, Any]:
     }
 
 
-def _latency(job: Job) -> dict[str, Any]:
+def latency_facts(job: Job) -> dict[str, Any]:
+    """What prices the steps of `job`, whose `config` and `cost` alone are read."""
     header, node = job.cost.profile.header, job.config["latency"]
     priced = {key: node.get(key) for key in ("host", "packing", "draft_steps", "strict")}
     return {

@@ -1,0 +1,127 @@
+"""How much of what can be gained over plain decoding a policy gains: runs against hindsight bounds.
+
+    reach = (policy - plain) / (bound - plain), in output tokens/s
+
+The bounds are those of the simulator's task `bounds`: O2 and O3 for a lone request, O5 for a batch;
+plain decoding is theirs too, of the same texts at the same constant batch. "In the order" bounds
+policies that verify first nodes of the bounds' own order, "free nodes" all whose candidates are its
+children. A run weighs texts by its window, the bounds weigh each once.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from analysis.bounds import Bounds, read_bounds
+from analysis.compare import Block, Comparison, Row, compare
+from analysis.intervals import Estimate, estimate
+from analysis.summaries import Summary, read_summaries
+from traces.errors import InputError
+
+_FIRST = ("content_hash", "profile")  # of the keys that differ, those that say most
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """One policy at one concurrency."""
+
+    concurrency: int
+    row: Row
+    plain: float  # tokens/s, as are the two bounds
+    in_order: float
+    free: float
+
+    def of(self, bound: float) -> Estimate | None:
+        """The share of the gain up to `bound`, mean over seeds; None where there is no gain."""
+        gain = bound - self.plain
+        rates = [run.data["output_throughput"] for run in self.row.runs]
+        return estimate([(rate - self.plain) / gain for rate in rates]) if gain > 0 else None
+
+
+def reaches(comparisons: Sequence[Comparison], bounds: Bounds) -> list[Reach]:
+    """Every policy at every concurrency.
+
+    Raises:
+        InputError: runs of another recording, split, profile or cost setting than the bounds',
+            with arrivals instead of a closed loop, or of a batch size without a bound.
+    """
+    for comparison in comparisons:
+        _check_setting(comparison.runs[0], bounds)
+    return [
+        Reach(block.load.max_concurrency, row, *bounds.of(_batch(block, row.runs[0], bounds)))
+        for comparison in comparisons
+        for block in comparison.blocks
+        for row in block.rows
+    ]
+
+
+def _check_setting(run: Summary, bounds: Bounds) -> None:
+    for group, ours in (("trace", _trace), ("latency", lambda node: node)):
+        found, expected = ours(run.data[group]), ours(bounds.data[group])
+        for key in sorted({*found, *expected}, key=lambda key: (key not in _FIRST, key)):
+            if found.get(key) != expected.get(key):
+                raise InputError(
+                    f"{run.path}: {group}.{key} is {_short(found.get(key))}, expected "
+                    f"{_short(expected.get(key))} as in {bounds.path}"
+                )
+
+
+def _trace(node: dict[str, Any]) -> dict[str, Any]:
+    """What decides which texts are served; a recording may lie elsewhere under another name."""
+    domains = node.get("domains")
+    return {
+        "content_hash": node["content_hash"],
+        "split": node.get("split"),
+        "domains": sorted(domains) if isinstance(domains, list) else domains,
+    }
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+def _batch(block: Block, run: Summary, bounds: Bounds) -> int:
+    """Requests in every step of a closed loop."""
+    if not block.load.closed:
+        raise InputError(
+            f"{run.path}: request_rate is {block.load.request_rate:g}, expected a closed loop: the "
+            "bounds are of constant batches"
+        )
+    most = (run.data.get("server") or {}).get("max_num_seqs", block.load.max_concurrency)
+    batch = min(block.load.max_concurrency, most)
+    if batch not in bounds.rates:
+        listed = ", ".join(map(str, sorted(bounds.rates)))
+        raise InputError(
+            f"{run.path}: batch {batch} has no bound in {bounds.path}, expected one of {listed} "
+            "(add it to bounds.batches)"
+        )
+    return batch
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "run_dirs", metavar="RUN_DIR", nargs="+", help="every summary.json below it is read"
+    )
+    parser.add_argument(
+        "--bounds",
+        type=Path,
+        required=True,
+        metavar="BOUNDS.json",
+        help="what python -m simulator task=bounds wrote for the same recording and profile",
+    )
+    parser.add_argument("--format", choices=("table", "markdown", "csv"), default="table")
+
+
+def run(args: argparse.Namespace, _command: str = "") -> list[Path]:
+    """Print the table; writes no file."""
+    from analysis.reach_text import FORMATS
+
+    bounds = read_bounds(args.bounds)
+    found = reaches(compare(read_summaries(args.run_dirs)), bounds)
+    FORMATS[args.format](found, bounds)
+    return []

@@ -1,0 +1,241 @@
+"""`python -m simulator task=bounds`, and `python -m analysis reach` on what it wrote."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from analysis.__main__ import main as analyse
+from simulator.app import main
+
+RATES = {"plain": 100.0, "o2": 300.0, "o3": 500.0, "o5": 350.0, "o5_free": 550.0}
+
+
+def test_bounds_of_a_recording(here, recorded, capsys):
+    words = ["task=bounds", f"trace={recorded}", "bounds.nodes=15", "bounds.batches=[4,1]"]
+    assert main([*words, "hydra.run.dir=out"]) == 0
+    found = {path.name for path in (here / "out").glob("*") if path.is_file()}
+    assert found == {"bounds.json"}
+    result = json.loads((here / "out/bounds.json").read_text())
+    assert [entry["batch"] for entry in result["batches"]] == [1, 4]
+    assert result["order"] == {"nodes": 15, "branch": 8, "scores": "auto"}
+    printed = capsys.readouterr().out
+    rate = result["batches"][0]["bounds"]["o2"]["output_throughput"]
+    assert f"{rate:.1f}" in printed
+    assert "what-if" in printed
+    assert "results in out/bounds.json" in printed
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("bounds.batches=[0]", "bounds.batches is [0]; accepted: a list of whole numbers from 1"),
+        ("bounds.batches=4", "bounds.batches is 4;"),
+        ("bounds.nodes=0", "bounds: BestFirstOrder nodes: 0, accepted"),
+        ("bounds.branch=two", "bounds: BestFirstOrder branch: 'two', accepted"),
+        ("bounds.branch=9", "branch: 9, but"),
+        ("bounds.scores=best", "bounds: BestFirstOrder scores: 'best', accepted"),
+        ("+bounds.width=3", "unknown key bounds.width"),
+        ("trace.split=nope", "unknown split 'nope'"),
+        ("latency.strict=true", "(strict): a step of 1 requests"),
+    ],
+)
+def test_refusals_in_one_line(here, recorded, capsys, words, message):
+    assert main(["task=bounds", f"trace={recorded}", words, "hydra.run.dir=out"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert message in err
+    assert not Path("out").exists()
+
+
+def test_bounds_of_a_sweep_lie_apart(here, recorded):
+    words = ["-m", "task=bounds", f"trace={recorded}", "latency=b300,mi355x", "bounds.nodes=7"]
+    assert main([*words, "bounds.batches=[2]", "hydra.sweep.dir=sweep"]) == 0
+    assert len(list(Path("sweep").rglob("bounds.json"))) == 2
+
+
+def test_settings_of_bounds_are_not_a_runs(here, recorded):
+    """A run with other bounds settings is the same run."""
+    words = [f"trace={recorded}", "policy=autoregressive", "num_prompts=4", "hydra.run.dir=out"]
+    hashes = []
+    for more in ([], ["bounds.nodes=7"]):
+        assert main([*words, *more]) == 0
+        hashes.append(json.loads(Path("out/summary.json").read_text())["config_hash"])
+    assert hashes[0] == hashes[1]
+
+
+def test_a_runs_reach_end_to_end(here, recorded, capsys):
+    """Runs and bounds of one recording fit together; no policy reaches more than everything."""
+    words = [f"trace={recorded}", "num_prompts=40"]
+    sweep = ["-m", "policy=autoregressive,fixed_chain", "max_concurrency=1,4"]
+    assert main([*sweep, *words, "hydra.sweep.dir=runs"]) == 0
+    assert main(["task=bounds", *words, "bounds.nodes=15", "hydra.run.dir=out"]) == 0
+    capsys.readouterr()
+    assert analyse(["reach", "runs", "--bounds", "out/bounds.json", "--format", "csv"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    keys = [(row["max_concurrency"], row["policy"]) for row in rows]
+    policies = ("autoregressive", "fixed_chain")
+    assert keys == [(batch, policy) for batch in ("1", "4") for policy in policies]
+    for row in rows:
+        assert float(row["reach_free"]) < 1
+        if row["policy"] == "autoregressive":
+            assert abs(float(row["reach_free"])) < 0.02
+    for text in ("table", "markdown"):
+        assert analyse(["reach", "runs", "--bounds", "out/bounds.json", "--format", text]) == 0
+        assert "fixed_chain" in capsys.readouterr().out
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A function that writes bounds and summaries by hand; returns the words of the command."""
+
+    def write(*runs: dict, bounds: dict | None = None) -> list[str]:
+        for index, run in enumerate(runs):
+            path = tmp_path / "runs" / str(index)
+            path.mkdir(parents=True)
+            (path / "summary.json").write_text(json.dumps(run))
+        path = tmp_path / "bounds.json"
+        path.write_text(json.dumps(BOUNDS | (bounds or {})))
+        return ["reach", str(tmp_path / "runs"), "--bounds", str(path)]
+
+    return write
+
+
+TRACE = {"recording": "small", "content_hash": "ab" * 32, "split": "report", "domains": ["a", "b"]}
+LATENCY = {"profile": "card_a", "kind": "measured", "packing": "ragged"}
+BOUNDS = {
+    "format": "specdec-bounds",
+    "version": 1,
+    "trace": TRACE,
+    "latency": LATENCY,
+    "order": {"nodes": 63},
+    "batches": [
+        {"batch": batch, "bounds": {k: {"output_throughput": v} for k, v in RATES.items()}}
+        for batch in (1, 4)
+    ],
+}
+
+
+def summary(policy: str, throughput: float, **changes) -> dict:
+    shares = {"measured": 1.0, "interpolated": 0.0, "modelled": 0.0, "clamped": 0.0}
+    return {
+        "format": "specdec-summary",
+        "version": 1,
+        "policy": policy,
+        "policy_fit": {},
+        "trace": TRACE | {"unique_prompts": 5},
+        "latency": LATENCY,
+        "what_if": False,
+        "max_concurrency": 4,
+        "request_rate": "inf",
+        "burstiness": 1.0,
+        "seed": 0,
+        "num_prompts": 8,
+        "completed": 8,
+        "output_throughput": throughput,
+        "median_tpot_ms": 20.0,
+        "p99_tpot_ms": 30.0,
+        "ttft_note": "queue only",
+        "acceptance_length": None,
+        "draft_nodes_per_request": 0.0,
+        "share_verified_accepted": None,
+        "cost_shares": {"steps": shares, "time": shares},
+        "acceptance_length_by_budget": None,
+    } | changes
+
+
+def test_shares_by_hand(folder, capsys):
+    command = folder(
+        summary("cast", 200.0, max_concurrency=1),
+        summary("cast", 225.0),
+        summary("cast", 275.0, seed=1),
+    )
+    assert analyse([*command, "--format", "csv"]) == 0
+    alone, batch = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    assert (alone["max_concurrency"], batch["max_concurrency"]) == ("1", "4")
+    # Alone 100 of the 200 up to O2 and of the 400 up to O3; in the batch 125 and 175 of 250.
+    assert float(alone["reach_in_order"]) == 0.5
+    assert float(alone["reach_free"]) == 0.25
+    assert float(batch["reach_in_order"]) == pytest.approx(0.6)
+    # Two seeds: 12.706 times the deviation sqrt(2) * 0.1 over sqrt(2).
+    assert float(batch["reach_in_order_ci95"]) == pytest.approx(1.2706, rel=1e-3)
+    assert analyse(command) == 0
+    assert "60.0% ±127.1%" in capsys.readouterr().out
+
+
+def test_no_gain_no_share(folder, capsys):
+    flat = {name: {"output_throughput": 100.0} for name in RATES}
+    command = folder(summary("cast", 90.0), bounds={"batches": [{"batch": 4, "bounds": flat}]})
+    assert analyse([*command, "--format", "csv"]) == 0
+    row = next(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert row["reach_in_order"] == row["reach_free"] == ""
+
+
+def test_the_batch_is_what_the_server_runs(folder, capsys):
+    """256 clients of a server of 4 sequences are bounded as a batch of 4."""
+    command = folder(summary("cast", 225.0, max_concurrency=256, server={"max_num_seqs": 4}))
+    assert analyse([*command, "--format", "csv"]) == 0
+    row = next(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert float(row["reach_in_order"]) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"trace": TRACE | {"content_hash": "cd" * 32}}, "trace.content_hash is 'cdcd"),
+        ({"trace": TRACE | {"split": "tuning"}}, "trace.split is 'tuning', expected 'report'"),
+        ({"trace": TRACE | {"domains": ["a"]}}, "trace.domains is ['a'], expected ['a', 'b']"),
+        ({"latency": LATENCY | {"profile": "card_b"}}, "latency.profile is 'card_b', expected"),
+        ({"latency": LATENCY | {"packing": "dense"}}, "latency.packing is 'dense', expected"),
+        ({"latency": LATENCY | {"draft_steps": 2}}, "latency.draft_steps is 2, expected None"),
+        ({"request_rate": 3.0}, "request_rate is 3, expected a closed loop"),
+        ({"max_concurrency": 8}, "batch 8 has no bound in"),
+    ],
+)
+def test_runs_of_another_setting_are_refused(folder, capsys, changes, message):
+    refused(folder(summary("cast", 1.0), summary("fixed_chain", 1.0, **changes)), capsys, message)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"format": "other"}, 'not bounds, expected format "specdec-bounds"'),
+        ({"version": 2}, "version 2 is not supported"),
+        ({"batches": []}, "batches is [], expected a list"),
+        ({"batches": [{"batch": 1, "bounds": {}}]}, "bounds.plain.output_throughput is missing"),
+        ({"batches": [7]}, "batches[0].batch is missing"),
+        ({"latency": {}}, "latency.profile is missing"),
+    ],
+)
+def test_damaged_bounds_are_refused(folder, capsys, changes, message):
+    refused(folder(summary("cast", 1.0), bounds=changes), capsys, message)
+
+
+def test_missing_files_are_refused(folder, capsys, tmp_path):
+    command = folder(summary("cast", 1.0))
+    elsewhere = [*command[:2], "--bounds", str(tmp_path / "none.json")]
+    refused(elsewhere, capsys, "none.json: unreadable")
+    (tmp_path / "bounds.json").write_text("{")
+    refused(command, capsys, "bounds.json: not JSON")
+
+
+def refused(command: list[str], capsys, message: str) -> None:
+    assert analyse(command) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert message in err
+
+
+def test_help_says_what_is_needed(capsys):
+    with pytest.raises(SystemExit) as end:
+        analyse(["reach", "--help"])
+    assert end.value.code == 0
+    assert "--bounds" in capsys.readouterr().out
