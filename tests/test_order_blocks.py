@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -222,3 +225,75 @@ def test_read_only_and_strided_logits_are_accepted(recordings):
     for table in tables[1:]:
         assert (table.token == tables[0].token).all()
         assert (table.score == tables[0].score).all()
+
+
+def _same(one, other) -> None:
+    for name in ("score", "depth", "parent", "token", "size", "hit_rank", "ties"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name), name)
+
+
+def _live(recording, head, anchors) -> BlockScores:
+    hidden, tokens = recording["hidden"][anchors], recording.anchor_tokens(anchors)
+    return BlockScores(hidden=hidden, head=head, anchor_token=tokens)
+
+
+def test_orders_and_batches_may_alternate_on_one_head(recordings):
+    recording = recordings["hidden"]
+    head = DraftHead.of(recording)
+    specs = [BestFirstOrder(nodes=count) for count in range(1, 12)]  # more than are kept
+    for anchors in (np.array([4]), np.array([3, 9, 17]), np.zeros(0, np.int64), np.array([4])):
+        for spec in specs:
+            table = build_block(spec, _live(recording, head, anchors))
+            fresh = build_block(spec, _live(recording, DraftHead.of(recording), anchors))
+            assert table.token.shape == (len(anchors), spec.nodes)
+            assert table.hit_rank.shape == (len(anchors), recording.depths)
+            _same(table, fresh)
+
+
+def test_tables_of_live_blocks_are_their_own_and_read_only(recordings):
+    recording = recordings["hidden"]
+    head, spec = DraftHead.of(recording), BestFirstOrder(nodes=20)
+    first = build_block(spec, _live(recording, head, np.array([4])))
+    kept = first.token.copy()
+    build_block(spec, _live(recording, head, np.array([11])))
+    np.testing.assert_array_equal(first.token, kept)
+    for name in ("anchors", "score", "depth", "parent", "token", "size", "hit_rank", "ties"):
+        array = getattr(first, name)
+        assert array.flags.c_contiguous
+        assert array.flags.aligned
+        with pytest.raises(ValueError, match="read-only"):
+            array[...] = 0
+
+
+def test_a_copied_head_has_work_space_of_its_own(recordings):
+    recording = recordings["hidden"]
+    head, spec, anchors = DraftHead.of(recording), BestFirstOrder(nodes=20), np.array([4, 8])
+    table = build_block(spec, _live(recording, head, anchors))
+    other = copy.deepcopy(head)
+    _same(table, build_block(spec, _live(recording, other, anchors)))
+    (mine,), (copied,) = head.plans.values(), other.plans.values()
+    assert not set(mine.numbers[-20:].tolist()) & set(copied.numbers[-20:].tolist())
+
+
+def test_factors_may_lie_in_either_order(recordings):
+    recording = recordings["hidden"]
+    factors = [np.asfortranarray(recording[name]) for name in ("markov_w1", "markov_w2")]
+    common = (recording.vocab_size, recording["head"])
+    heads = [DraftHead(*common, *factors, recording.banned_tokens), DraftHead.of(recording)]
+    anchors = np.array([4, 8])
+    _same(*(build_block(LIVE[0], _live(recording, head, anchors)) for head in heads))
+
+
+def test_pools_may_be_ordered_in_many_threads(recordings):
+    recording, spec = recordings["pool"], BestFirstOrder(nodes=40)
+
+    def build(anchor: int):
+        rows = np.full(64, anchor)
+        pools = (recording["pool_token"][rows], recording["pool_logprob"][rows])
+        return build_block(spec, BlockScores(*pools))
+
+    alone = [build(anchor) for anchor in range(8)]
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(5):
+            for one, other in zip(alone, pool.map(build, range(8)), strict=True):
+                _same(one, other)

@@ -44,7 +44,7 @@ class DraftHead:
         return {**self.__dict__, "_bias": None, "plans": {}, "last_plan": None}
 
     def _confidence(self, parts):
-        """(weights of a state (d,), what a parent token adds (V,), bias) of the confidence logit."""
+        """(weights of a state (d,), a parent token's part (V,), bias) of the confidence logit."""
         if parts is None:
             return None
         state, parent, bias = (np.asarray(part, dtype=np.float64) for part in parts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from functools import cache, lru_cache
+from functools import cache
 
 import numpy as np
 
@@ -47,12 +47,10 @@ def build_order(spec: Order, recording: Recording) -> OrderTable:
         for first in range(0, max(recording.num_anchors, 1), step):
             anchors = np.arange(first, min(first + step, recording.num_anchors))
             block = _block(recording, anchors, head)
-            part = _run(resolved, block, recording.realised(anchors))
-            for name in NAMES:
-                if name not in rows:
-                    shape = (recording.num_anchors, *part[name].shape[1:])
-                    rows[name] = np.empty(shape, part[name].dtype)
-                rows[name][first : first + len(anchors)] = part[name]
+            part, _ = _run(resolved, block, recording.realised(anchors))
+            rows = rows or _empty_rows(recording.num_anchors, part)
+            for name, array in rows.items():
+                array[first : first + len(anchors)] = part[name]
             progress.update(first + len(anchors))
     return _table(spec, rows)
 
@@ -70,8 +68,8 @@ def build_block(
     """
     if isinstance(spec, OwnOrder):
         return _table(spec, spec.block_columns(block, realised, draws))
-    rows = _run(spec, block, realised)
-    return OrderTable.of_rows(spec, _row_numbers(len(rows["size"])), rows)
+    rows, numbers = _run(spec, block, realised)
+    return OrderTable.of_rows(spec, numbers, rows)
 
 
 def _held(recording: Recording) -> tuple[int, int, bool]:
@@ -93,17 +91,15 @@ def _block(recording: Recording, anchors: np.ndarray, head: DraftHead | None) ->
     return BlockScores(hidden=hidden, head=head, anchor_token=recording.anchor_tokens(anchors))
 
 
+def _empty_rows(n: int, part: np.ndarray) -> dict[str, np.ndarray]:
+    """Arrays for n anchors of the kind of those in `part`."""
+    return {name: np.empty((n, *part[name].shape[1:]), part[name].dtype) for name in NAMES}
+
+
 def _table(spec: Order, rows: dict[str, np.ndarray]) -> OrderTable:
     for array in rows.values():
         array.setflags(False)  # by name it takes twice as long
-    return OrderTable(spec, _row_numbers(len(rows["size"])), **rows)
-
-
-@lru_cache(maxsize=64)
-def _row_numbers(n: int) -> np.ndarray:
-    numbers = np.arange(n)
-    numbers.setflags(write=False)
-    return numbers
+    return OrderTable(spec, np.arange(len(rows["size"])), **rows)
 
 
 @cache
@@ -113,8 +109,10 @@ def _kernel():
     return kernel
 
 
-def _run(spec: Order, block: BlockScores, realised: np.ndarray | None) -> np.ndarray:
-    """The rows of one block, read-only, as a record of `Plan.layout`."""
+def _run(
+    spec: Order, block: BlockScores, realised: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """The rows of one block, read-only, as a record of `Plan.layout`, and their numbers."""
     known = _UNKNOWN if realised is None else np.array(realised, dtype=np.int64, order="C")
     if block.pooled:
         logq = np.array(block.pool_logprob, dtype=np.float64, order="C")
@@ -130,12 +128,12 @@ def _run(spec: Order, block: BlockScores, realised: np.ndarray | None) -> np.nda
         if not (type(anchor_token) is np.ndarray and _is_plain(anchor_token)):
             anchor_token = np.array(anchor_token, dtype=np.int64)
         scores = (*_NO_POOL, double, single, anchor_token)
-    layout = plan.layouts.get(n) or plan.layout(n)
+    layout, numbers = plan.layouts.get(n) or plan.layout(n)
     out = np.empty(layout.itemsize, np.uint8)
     if not plan.grow(plan.numbers, *scores, known, out):
         raise InputError("BlockScores pool_logprob: rises along a row, accepted: falling")
     out.setflags(False)  # by name it takes twice as long
-    return np.ndarray((), layout, out)
+    return np.ndarray((), layout, out), numbers
 
 
 def _is_plain(anchor_token: np.ndarray) -> bool:
