@@ -40,6 +40,7 @@ KNOWN = {
     "cast": Look(VERMILLION, "D"),
     "treespark": Look(GREEN, "v"),
     "treespark_chain_arm": Look(GREEN, "p", DASHED),
+    "priced_survival": Look(PURPLE, "*"),
 }
 _SPARE = [
     Look(colour, marker, dash)

@@ -38,7 +38,8 @@ def make_lab(recording: Recording, profile: str = "b300", max_batch: int = 16) -
 
 def make_load(batch: int) -> Load:
     counts = np.full(batch, 9)
-    return Load(0.0, batch, 0, batch, context=counts, remaining=counts)
+    requests = np.arange(batch)
+    return Load(0.0, batch, 0, batch, context=counts, remaining=counts, request=requests)
 
 
 def make_step(lab: Lab, order, anchors: np.ndarray) -> Step:

@@ -1,0 +1,60 @@
+"""What a pricing policy remembers between steps, apart for every size of batch."""
+
+from __future__ import annotations
+
+import math
+
+HALF_LIFE = 200  # steps, of the common price
+SMOOTH = 0.1  # weight of the newest step in running means
+PROBE = 50  # resting steps before drafting is tried again
+
+
+class Account:
+    """Running figures of the steps of one size of batch."""
+
+    def __init__(self) -> None:
+        self.nodes_per_request: float | None = None  # running mean
+        self.surplus: float | None = None  # of drafting over plain decoding, relative, running mean
+        self.budget: float | None = None  # nodes per request that the last step would have taken
+        self._worth = self._seconds = 0.0
+        self._rested = 0
+
+    def rests(self) -> bool:
+        """Whether this step should not draft; asked once a step."""
+        if self.surplus is None or self.surplus >= 0:
+            return False
+        self._rested += 1
+        if self._rested > PROBE:
+            self._rested = 0
+            return False
+        return True
+
+    def settle(self, nodes_per_request: float, surplus: float) -> None:
+        """Note what a drafted step verified and was expected to gain."""
+        self.nodes_per_request = _mean(self.nodes_per_request, nodes_per_request)
+        self.surplus = _mean(self.surplus, surplus)
+
+    def earn(self, worth: float, seconds: float) -> None:
+        """Note what a step committed, and its time."""
+        keep = 0.5 ** (1 / HALF_LIFE)
+        self._worth, self._seconds = keep * self._worth + worth, keep * self._seconds + seconds
+
+    @property
+    def price(self) -> float | None:
+        """Worth per second so far."""
+        return self._worth / self._seconds if self._seconds else None
+
+
+class Accounts:
+    """One account for batches of 1, 2, 3 to 4, 5 to 8, and so on."""
+
+    def __init__(self) -> None:
+        self._accounts: dict[int, Account] = {}
+
+    def at(self, batch: int) -> Account:
+        """The account of a batch size."""
+        return self._accounts.setdefault(math.ceil(math.log2(batch)), Account())
+
+
+def _mean(before: float | None, new: float) -> float:
+    return new if before is None else (1 - SMOOTH) * before + SMOOTH * new
