@@ -1,6 +1,9 @@
 """`python -m analysis RUN_DIR...`: compare finished runs in a table and in figures.
 
-`python -m analysis VALIDATION_DIR` sets the predictions of a validation against its live runs.
+`python -m analysis VALIDATION_DIR` sets the predictions of a validation against its live runs;
+`python -m analysis reliability FILE...` draws how far calibrated probabilities are off;
+`python -m analysis reach RUN_DIR... --bounds FILE` sets runs against hindsight bounds;
+`python -m analysis paired RUN_A RUN_B` compares two policies by prompt.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ import argparse
 import shlex
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
 
@@ -23,14 +27,38 @@ from traces.errors import InputError
 from traces.pipes import until_closed
 
 FORMATS = {"table": print_tables, "markdown": print_markdown, "csv": print_csv}
+NAMED = {
+    "reliability": "Draw the reliability diagrams of calibrations, as PNG and PDF with captions.",
+    "reach": "Share of the gain over plain decoding that hindsight bounds allow, per policy and "
+    "concurrency: a table on stdout.",
+    "paired": "Compare two policies that served the same requests: ratio and difference with 95 % "
+    "intervals over prompts. RUN_A and RUN_B are finished runs, or folders of several that differ "
+    "in the policy alone.",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; exit status 2 when any run is refused, and then nothing is written."""
     given = sys.argv[1:] if argv is None else list(argv)
+    if given and given[0] in NAMED:
+        return _named(given[0], given)
     args = _parser().parse_args(given)
     try:
         _run(args, shlex.join(["python", "-m", "analysis", *given]))
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _named(name: str, given: list[str]) -> int:
+    """A command with a name: the module of that name says its arguments and runs it."""
+    module = import_module(f"analysis.{name}")
+    parser = _Parser(prog=f"python -m analysis {name}", description=NAMED[name])
+    module.add_arguments(parser)
+    args = parser.parse_args(given[1:])
+    try:
+        _say(module.run(args, shlex.join(["python", "-m", "analysis", *given])))
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

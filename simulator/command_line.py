@@ -19,6 +19,7 @@ from traces.errors import InputError
 CONF = Path(simulator.__file__).resolve().parents[1] / "conf"
 GROUPS = ("policy", "trace", "latency", "server", "experiment")
 FILES = {"trace": ("recording", (".safetensors", ".json")), "latency": ("profile", (".csv",))}
+KEYS = {"tournament": "tournament.rivals"}  # folders of conf/ whose files a key names
 _UNQUOTED = re.compile(r"[A-Za-z0-9_./-]+")
 Composer = Callable[[Sequence[str]], Any]
 MOST_CHECKED = 256  # combinations of a sweep that are all checked before it starts
@@ -28,7 +29,8 @@ def normalised(words: Sequence[str]) -> list[str]:
     """`words` as Hydra wants them.
 
     ``+policy=cast`` becomes ``policy=cast``, as the group is in the defaults list, and a file in
-    place of a group's option (``trace=my.safetensors``, ``latency=my.csv``) the key it belongs to.
+    place of a group's option (``trace=my.safetensors``, ``latency=my.csv``) the key it belongs to,
+    as does the name of a tournament's rivals (``tournament=published``).
 
     Raises:
         InputError: files and options mixed in one sweep.
@@ -38,6 +40,8 @@ def normalised(words: Sequence[str]) -> list[str]:
         key, equals, value = word.partition("=")
         if equals and key.lstrip("+") in GROUPS:
             result += _group(key.lstrip("+"), value)
+        elif equals and key.lstrip("+") in KEYS:
+            result.append(f"{KEYS[key.lstrip('+')]}={value}")
         else:
             result.append(word)
     return result

@@ -46,6 +46,14 @@ def _rate(amount: int, seconds: float) -> float | None:
     return amount / seconds if seconds > 0 else None
 
 
+def window_tokens(facts: Facts, window: Window) -> np.ndarray:
+    """Tokens that each request emits inside the window: (N,) int64, `throughput`'s by request."""
+    rounds, inside = facts.rounds, window.steps(facts)[facts.rounds["step"]]
+    count = len(facts.requests["finish_s"])
+    decoded = np.bincount(rounds["request"][inside], rounds["committed"][inside], count)
+    return decoded.astype(np.int64) + window.admitted(facts)
+
+
 def measured(facts: Facts, window: Window) -> np.ndarray:
     """Requests whose latency counts: they end inside the window and are no warm-up; (N,) bool."""
     return window.requests(facts) & ~facts.requests["warmup"]

@@ -12,7 +12,7 @@ import numpy as np
 
 from simulator.cost import Source
 from simulator.ledger import Facts
-from simulator.metrics import measured
+from simulator.metrics import measured, window_tokens
 from simulator.window import find_window
 
 SUMMARY, REQUESTS, STEPS = "summary.json", "requests.parquet", "steps.parquet"
@@ -63,8 +63,12 @@ def write_files(folder: Path, writers: dict[str, Callable[[Path], Any]]) -> None
 
 def request_columns(facts: Facts, domains: tuple[str, ...]) -> dict[str, Any]:
     """Columns of ``requests.parquet``; `measured`: the latency metrics count this request."""
-    names = [domains[index] for index in facts.requests["domain"]]
-    return facts.requests | {"domain": names, "measured": measured(facts, find_window(facts))}
+    names, window = [domains[index] for index in facts.requests["domain"]], find_window(facts)
+    return facts.requests | {
+        "domain": names,
+        "measured": measured(facts, window),
+        "window_tokens": window_tokens(facts, window),
+    }
 
 
 def step_columns(facts: Facts) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from simulator.orders.specs import Order
 from simulator.orders.table import OrderTable
 from simulator.policy import FITTING, Lab, Policy
 from simulator.results import is_complete, write_results
-from simulator.settings import Settings, read_settings
+from simulator.settings import OF_TASKS, Settings, read_settings
 from simulator.summary import summarise
 from simulator.workload import make_workload, start
 from traces.recording import Recording
@@ -41,7 +41,7 @@ class Job:
     @property
     def config_hash(self) -> str:
         """sha256 of what determines the results: settings and the content of what they name."""
-        names = ("rtable", "published", "task")
+        names = (*OF_TASKS, "task")
         parts = {
             "config": {key: value for key, value in self.config.items() if key not in names},
             "recording": self.recording.content_hash,
@@ -106,16 +106,21 @@ def fit(policy: Policy, recording: Recording, cost: StepCost, capacity: int, tab
 
     tables: order tables of the recording by spec, see `tables_of`.
     """
-    fitting = np.concatenate([recording.anchors_of(split) for split in FITTING])
     policy.prepare(
         Lab(
             recording=recording,
             cost=cost,
             max_batch=capacity,
             context=typical_context(recording),
-            table=lambda spec: tables(spec).only(fitting),
+            table=lambda spec: _fitting_table(tables, spec, recording),
         )
     )
+
+
+@lru_cache(maxsize=4)  # of one recording's size each; many jobs ask for the same ones in turn
+def _fitting_table(tables, spec: Order, recording: Recording) -> OrderTable:
+    anchors = [recording.anchors_of(split) for split in FITTING]
+    return tables(spec).only(np.concatenate(anchors))
 
 
 def simulate(job: Job, on_finish: Callable[[int], None] | None = None) -> Facts:

@@ -22,11 +22,11 @@ def print_run(summary: Mapping[str, Any], folder: Path, sweep: str | None) -> No
         table.add_row(name, value)
     Console(highlight=False).print(table)
     print(f"{summary['policy']}: {headline(summary)}")
-    print(f"results in {_short(folder)}", flush=True)
+    print(f"results in {short_path(folder)}", flush=True)
 
 
 def print_skipped(folder: Path) -> None:
-    print(f"skipped: {_short(folder)} holds this run already", flush=True)
+    print(f"skipped: {short_path(folder)} holds this run already", flush=True)
 
 
 def headline(summary: Mapping[str, Any]) -> str:
@@ -93,6 +93,7 @@ def _number(value: float | None, digits: int) -> str:
     return "-" if value is None else f"{value:.{digits}f}"
 
 
-def _short(folder: Path) -> str:
+def short_path(folder: Path) -> str:
+    """Relative to the working folder where it lies below it."""
     folder, here = folder.resolve(), Path.cwd()
     return str(folder.relative_to(here)) if folder.is_relative_to(here) else str(folder)

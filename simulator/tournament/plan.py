@@ -1,0 +1,186 @@
+"""The settings of a tournament, checked once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from simulator.inputs import choose_sequences, load_cost, load_recording
+from simulator.load_policy import make_policy, policy_name
+from simulator.settings import KNOWN, Settings, read_settings
+from simulator.tournament.options import read_like, read_option
+from simulator.tournament.rivals import Entrant, Rival, read_rivals
+from traces.errors import InputError
+from traces.recording import Recording
+from traces.schema import SPLITS
+
+MIXTURE = "mixture"  # all domains of the recording
+MOST_PROMPTS = 256  # a run serves each prompt once behind its clients' first ones, up to these
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """One latency profile and one recording."""
+
+    profile: str
+    trace: str
+    latency: Mapping[str, Any]
+    recorded: Mapping[str, Any]  # the trace's node, without split and domains
+
+    @property
+    def recording(self) -> Recording:
+        return load_recording(self.recorded)
+
+    def trace_node(self, split: str, domain: str) -> dict[str, Any]:
+        domains = None if domain == MIXTURE else [domain]
+        return {**self.recorded, "split": split, "domains": domains}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is played, where, at which loads."""
+
+    candidate: Entrant
+    rivals: tuple[Rival, ...]
+    notes: tuple[str, ...]
+    deployments: tuple[Deployment, ...]
+    each_domain: bool
+    concurrency: tuple[int, ...]
+    seeds: tuple[int, ...]
+    num_prompts: int | None
+    max_num_seqs: int
+    split_tune: str
+    split_report: str
+    resamples: int
+    workers: int
+
+    def domains(self, deployment: Deployment) -> tuple[str, ...]:
+        """Report cells of a deployment: its domains, the mixture of them last."""
+        return (*(deployment.recording.domains if self.each_domain else ()), MIXTURE)
+
+    def settings(self, concurrency: int, seed: int, prompts: int) -> Settings:
+        """Load of one simulation that has `prompts` texts to serve."""
+        count = self.num_prompts
+        if count is None:
+            count = max(64, 6 * concurrency, 2 * concurrency + min(prompts, MOST_PROMPTS))
+        return Settings(
+            max_concurrency=concurrency,
+            num_prompts=count,
+            seed=seed,
+            max_num_seqs=self.max_num_seqs,
+        )
+
+
+def read_plan(cfg: Mapping[str, Any]) -> Plan:
+    """The plan of a composed configuration; reads every file that it names.
+
+    Raises:
+        InputError: the first bad key, value or file.
+    """
+    settings = read_settings(cfg)
+    if not settings.closed_loop:
+        raise InputError(
+            f"request_rate is {settings.request_rate:g}; accepted: inf, every run of a tournament "
+            "is a closed loop"
+        )
+    node = cfg.get("tournament") or {}
+    missing = [key for key in KNOWN["tournament"] if key not in node]
+    if missing:
+        raise InputError(f"tournament.{missing[0]} is missing; accepted: see --help")
+    rivals, notes = read_rivals(node["rivals"])
+    plan = Plan(
+        candidate=_candidate(cfg, node["candidate"]),
+        rivals=tuple(rivals),
+        notes=tuple(notes),
+        deployments=_deployments(cfg, node),
+        each_domain=_one_of(node, "domains", ("each", MIXTURE)) == "each",
+        concurrency=_whole_list(node, "concurrency", 1),
+        seeds=_whole_list(node, "seeds", 0),
+        num_prompts=_whole(node, "num_prompts", 1, optional=True),
+        max_num_seqs=settings.max_num_seqs,
+        split_tune=_one_of(node, "split_tune", SPLITS),
+        split_report=_one_of(node, "split_report", SPLITS),
+        resamples=_whole(node, "resamples", 100),
+        workers=_whole(node, "workers", 1),
+    )
+    _check(plan)
+    return plan
+
+
+def _candidate(cfg: Mapping[str, Any], name: Any) -> Entrant:
+    where = "tournament.candidate"
+    node = cfg["policy"] if name is None else read_option("policy", name, where)
+    make_policy(node)
+    return Entrant(policy_name(node), "published", node)
+
+
+def _deployments(cfg: Mapping[str, Any], node: Mapping[str, Any]) -> tuple[Deployment, ...]:
+    profiles = _options(cfg, "latency", "profiles", node["profiles"])
+    traces = _options(cfg, "trace", "traces", node["traces"])
+    return tuple(
+        Deployment(profile, trace, latency, {"recording": recorded.get("recording")})
+        for profile, latency in profiles.items()
+        for trace, recorded in traces.items()
+    )
+
+
+def _options(cfg: Mapping[str, Any], group: str, key: str, value: Any) -> dict[str, Mapping]:
+    where = f"tournament.{key}"
+    if value is None:
+        own = cfg[group]
+        return {str(own.get("name") or own.get("profile") or own.get("recording")): own}
+    if not isinstance(value, list) or not value:
+        raise InputError(f"{where} is {value!r}; accepted: null, or a list of names or files")
+    return {str(name): read_like(group, name, cfg[group], where) for name in value}
+
+
+def _check(plan: Plan) -> None:
+    """Raise InputError for what could only fail later: files, splits, settings, short runs."""
+    for deployment in plan.deployments:
+        load_cost(deployment.latency)
+        depths = deployment.recording.depths
+        for rival in plan.rivals:
+            rival.entrants(depths)
+        choose_sequences(deployment.trace_node(plan.split_tune, MIXTURE), deployment.recording)
+        for domain in plan.domains(deployment):
+            choose_sequences(deployment.trace_node(plan.split_report, domain), deployment.recording)
+    largest = max(plan.concurrency)
+    plan.settings(largest, 0, 1)
+    if plan.num_prompts is not None and plan.num_prompts <= 2 * largest:
+        raise InputError(
+            f"tournament.num_prompts is {plan.num_prompts}; accepted: null, or more than twice the "
+            f"largest concurrency ({largest}), the batch is never full otherwise"
+        )
+
+
+def _one_of(node: Mapping[str, Any], key: str, accepted: tuple[str, ...]) -> str:
+    if node[key] not in accepted:
+        raise InputError(f"tournament.{key} is {node[key]!r}; accepted: {', '.join(accepted)}")
+    return node[key]
+
+
+def _whole(node: Mapping[str, Any], key: str, least: int, optional: bool = False) -> int | None:
+    value = node[key]
+    if value is None and optional:
+        return None
+    if not _is_whole(value, least):
+        raise InputError(
+            f"tournament.{key} is {value!r}; accepted: a whole number of at least {least}"
+        )
+    return value
+
+
+def _whole_list(node: Mapping[str, Any], key: str, least: int) -> tuple[int, ...]:
+    values = node[key]
+    if not isinstance(values, list) or not values or not all(_is_whole(v, least) for v in values):
+        raise InputError(
+            f"tournament.{key} is {values!r}; accepted: a list of whole numbers of at least {least}"
+        )
+    return tuple(int(value) for value in np.unique(values))
+
+
+def _is_whole(value: Any, least: int) -> bool:
+    return type(value) is int and value >= least

@@ -1,0 +1,64 @@
+"""`tournament.jsonl`: one line for each finished simulation, so that nothing is played twice."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from simulator.tournament.play import Result
+from traces.errors import InputError
+
+NAME = "tournament.jsonl"
+REFUSED = "refused"
+
+
+class Store:
+    """Results by the key of their match: those of the file, and what is added to it."""
+
+    def __init__(self, folder: Path) -> None:
+        """Read the file in `folder`, if there is one; a line cut short by a crash is dropped.
+
+        Raises:
+            InputError: a whole line that is not one of ours.
+        """
+        self.path = folder / NAME
+        self._known: dict[str, Result | str] = {}
+        if self.path.is_file():
+            self._read()
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._known
+
+    def __getitem__(self, key: str) -> Result | str:
+        return self._known[key]
+
+    def add(self, key: str, what: dict[str, Any], result: Result | str) -> None:
+        """Keep a result, in the file before anywhere else; `what` says in words whose it is."""
+        outcome = {REFUSED: result} if isinstance(result, str) else asdict(result)
+        line = json.dumps({"key": key, **what, "result": outcome}, allow_nan=False)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+        self._known[key] = result
+
+    def _read(self) -> None:
+        text = self.path.read_bytes()
+        whole = text.rfind(b"\n") + 1
+        for number, line in enumerate(text[:whole].splitlines(), 1):
+            try:
+                data = json.loads(line)
+                self._known[data["key"]] = _result(data["result"])
+            except (ValueError, KeyError, TypeError) as error:
+                raise InputError(
+                    f"{self.path}: line {number} is no result of a tournament; accepted: the file "
+                    "as it was written, or another hydra.run.dir"
+                ) from error
+        if whole < len(text):
+            with self.path.open("r+b") as file:
+                file.truncate(whole)
+
+
+def _result(data: dict[str, Any]) -> Result | str:
+    return data[REFUSED] if REFUSED in data else Result(**data)

@@ -1,0 +1,188 @@
+"""`python -m analysis paired` on runs of the simulator and on files made by hand."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+from analysis.__main__ import main
+from simulator.app import main as simulate
+
+
+@pytest.fixture(scope="module")
+def runs(recorded, tmp_path_factory) -> Path:
+    """Chains of 1 and 4 at two loads and two seeds, and an open loop."""
+    folder = tmp_path_factory.mktemp("paired")
+    words = ["-m", f"trace={recorded}", "policy=fixed_chain", "trace.split=null", "num_prompts=40"]
+    for length in (1, 4):
+        name = folder / f"chain{length}"
+        more = [f"policy.length={length}", f"policy.name=chain{length}"]
+        loads = ["max_concurrency=2,5", "seed=0,1", f"hydra.sweep.dir={name}/closed"]
+        assert simulate([*words, *more, *loads]) == 0
+        loads = ["request_rate=300", f"hydra.run.dir={name}/open"]
+        assert simulate([*words[1:], *more, *loads]) == 0
+    return folder
+
+
+def one_run(runs: Path, name: str, concurrency: int, seed: int = 0) -> Path:
+    for path in (runs / name / "closed").iterdir():
+        if path.is_dir():
+            data = summary(path)
+            if (data["max_concurrency"], data["seed"]) == (concurrency, seed):
+                return path
+    raise AssertionError("no such run")
+
+
+def paired(capsys, *words) -> list[dict]:
+    capsys.readouterr()
+    assert main(["paired", *map(str, words), "--format", "csv"]) == 0
+    return list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+
+
+def refused(capsys, *words) -> str:
+    capsys.readouterr()
+    assert main(["paired", *map(str, words)]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.count("\n") == 1
+    return printed.err
+
+
+def summary(folder: Path) -> dict:
+    return json.loads((folder / "summary.json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("metric", "key"),
+    [
+        ("output_throughput", "output_throughput"),
+        ("tpot", "mean_tpot_ms"),
+        ("ttft", "mean_ttft_ms"),
+        ("e2el", "mean_e2el_ms"),
+    ],
+)
+def test_values_are_those_of_the_summaries(runs, capsys, metric, key):
+    a, b = (one_run(runs, name, 5) for name in ("chain4", "chain1"))
+    (row,) = paired(capsys, a, b, "--metric", metric)
+    ours, theirs = summary(a)[key], summary(b)[key]
+    assert float(row["a_value"]) == pytest.approx(ours, rel=1e-9)
+    assert float(row["b_value"]) == pytest.approx(theirs, rel=1e-9)
+    assert float(row["difference"]) == pytest.approx(ours - theirs, rel=1e-9)
+    if theirs:
+        assert float(row["ratio"]) == pytest.approx(ours / theirs, rel=1e-9)
+        assert float(row["ratio_low"]) <= float(row["ratio"]) <= float(row["ratio_high"])
+    else:  # nothing waits and this profile's prefill is free
+        assert (row["ratio"], row["ratio_low"]) == ("nan", "")
+    assert (row["a"], row["b"], row["prompts"]) == ("chain4", "chain1", "9")
+
+
+def test_a_run_against_itself_is_a_tie(runs, capsys):
+    a = one_run(runs, "chain4", 2)
+    (row,) = paired(capsys, a, a)
+    assert [float(row[key]) for key in ("ratio", "ratio_low", "ratio_high")] == [1.0, 1.0, 1.0]
+    assert row["faster_prompts"] == "0"
+
+
+def test_folders_are_matched_by_load_and_seed(runs, capsys):
+    rows = paired(capsys, runs / "chain4/closed", runs / "chain1/closed", "--resamples", "500")
+    assert [(row["max_concurrency"], row["seeds"]) for row in rows] == [("2", "2"), ("5", "2")]
+    single = [
+        paired(capsys, *(one_run(runs, n, 2, s) for n in ("chain4", "chain1")))
+        for s in (0, 1)
+    ]  # fmt: skip
+    ratios = [float(found["ratio"]) for (found,) in single]
+    assert min(ratios) <= float(rows[0]["ratio"]) <= max(ratios)
+    assert main(["paired", str(runs / "chain4/closed"), str(runs / "chain1/closed")]) == 0
+    printed = capsys.readouterr().out
+    mean = np.sqrt(float(rows[0]["ratio"]) * float(rows[1]["ratio"]))
+    assert f"geometric mean of A / B: {mean:.4f}" in printed
+    assert "of 9 prompts" in printed
+
+
+def test_markdown_and_open_loop(runs, capsys):
+    words = [str(runs / "chain4/open"), str(runs / "chain1/open"), "--metric", "tpot"]
+    assert main(["paired", *words, "--format", "markdown"]) == 0
+    assert "| 300 requests/s | 1 |" in capsys.readouterr().out
+    assert "throughput of an open loop" in refused(capsys, *words[:2])
+
+
+def test_by_hand(runs, capsys, tmp_path):
+    """Three prompts, the second served twice; B takes 1.5 times as long on two of them."""
+    model = one_run(runs, "chain4", 2, 0)
+    arrival, sequence = np.array([0.0, 0.0, 1.0, 1.0]), np.array([3, 5, 5, 8])
+    for name, seconds in (("a", [1.0, 1.0, 2.0, 2.0]), ("b", [1.5, 1.5, 3.0, 1.0])):
+        folder = tmp_path / name
+        shutil.copytree(model, folder)
+        columns = {
+            "sequence": sequence,
+            "arrival_s": arrival,
+            "first_token_s": arrival,
+            "finish_s": arrival + seconds,
+            "output_tokens": np.array([11, 11, 21, 21]),
+            "measured": np.ones(4, bool),
+            "window_tokens": np.array([11, 11, 21, 21]),
+        }
+        parquet.write_table(pyarrow.table(columns), folder / "requests.parquet")
+    (row,) = paired(capsys, tmp_path / "a", tmp_path / "b", "--metric", "e2el")
+    assert float(row["a_value"]) == pytest.approx(1500.0)  # (1 + 1 + 2 + 2) / 4 seconds
+    assert float(row["b_value"]) == pytest.approx(1750.0)  # (1.5 + 1.5 + 3 + 1) / 4
+    assert float(row["ratio"]) == pytest.approx(6 / 7)
+    assert (row["prompts"], row["faster_prompts"], row["compared_prompts"]) == ("3", "2", "3")
+    # Prompt 5 alone, drawn three times, is the fastest for A, and prompt 8 the slowest.
+    assert float(row["ratio_low"]) == pytest.approx(2 / 3)
+    assert float(row["ratio_high"]) == pytest.approx(2.0)
+
+
+def test_what_differs_is_refused(runs, recorded, capsys, tmp_path):
+    a = one_run(runs, "chain4", 2, 0)
+    assert "differ in seed: 0 and 1" in refused(capsys, a, one_run(runs, "chain1", 2, 1))
+    other = one_run(runs, "chain1", 5, 0)
+    assert "differ in max_concurrency: 2 and 5" in refused(capsys, a, other)
+    for node, key, value in (
+        ("trace", "content_hash", "0" * 64),
+        ("trace", "domains", ["code"]),
+        ("latency", "profile", "other"),
+    ):
+        folder = tmp_path / key
+        shutil.copytree(one_run(runs, "chain1", 2, 0), folder)
+        data = summary(folder)
+        data[node][key] = value
+        (folder / "summary.json").write_text(json.dumps(data))
+        assert f"differ in {node}.{key}" in refused(capsys, a, folder)
+
+
+def test_requests_that_differ_are_refused(runs, capsys, tmp_path):
+    a = one_run(runs, "chain4", 2, 0)
+    b = tmp_path / "b"
+    shutil.copytree(one_run(runs, "chain1", 2, 0), b)
+    table = parquet.read_table(b / "requests.parquet")
+    index = table.column_names.index("sequence")
+    swapped = table.set_column(index, "sequence", [table["sequence"].to_numpy()[::-1]])
+    parquet.write_table(swapped, b / "requests.parquet")
+    assert "differ in sequence of their requests" in refused(capsys, a, b)
+    parquet.write_table(table.drop_columns(["window_tokens"]), b / "requests.parquet")
+    assert "no column window_tokens" in refused(capsys, a, b)
+    (b / "requests.parquet").write_bytes(b"PAR1")
+    assert "unreadable" in refused(capsys, a, b)
+
+
+def test_sets_that_do_not_match_are_refused(runs, capsys):
+    closed, lone = runs / "chain1/closed", one_run(runs, "chain4", 2, 0)
+    assert "no run of" in refused(capsys, lone, closed)
+    assert "accepted: one policy" in refused(capsys, runs, runs / "chain1")
+    assert "--resamples is 5" in refused(capsys, lone, lone, "--resamples", 5)
+    assert "not a folder" in refused(capsys, lone, runs / "nothing")
+
+
+def test_too_few_requests_for_a_batch(recorded, capsys, here):
+    words = [f"trace={recorded}", "max_concurrency=8", "num_prompts=16", "hydra.run.dir=few"]
+    assert simulate(words) == 0
+    assert "too few requests for a full batch" in refused(capsys, "few", "few")

@@ -1,0 +1,291 @@
+"""The tournament on a tiny recording: choices by brute force, resuming, refusals in one line."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+from collections import defaultdict
+from contextlib import redirect_stdout
+from math import exp, log
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+
+from simulator.app import INTERRUPTED, main
+from simulator.command_line import composed_jobs, normalised, parse
+from simulator.tournament import league
+from simulator.tournament.plan import read_plan
+from simulator.tournament.sources import _reached, source_of
+from traces.errors import InputError
+
+RIVALS = "{policy:fixed_chain,grid:{length:[1,3]}},{policy:tuned_chain},{policy:autoregressive}"
+LOADS = [1, 4]
+POLICIES = ("fixed_chain", "tuned_chain", "autoregressive")
+
+
+def chain(**grid) -> dict:
+    return {"policy": "fixed_chain", "grid": grid}
+
+
+def words(recorded: str, folder: str = "out", **changes) -> list[str]:
+    """A command; `changes` are of the tournament."""
+    node = {"rivals": f"[{RIVALS}]", "concurrency": "[1,4]", "resamples": 200} | changes
+    given = [f"tournament.{key}={value}" for key, value in node.items()]
+    place = [f"trace={recorded}", f"hydra.run.dir={folder}"]
+    return ["task=tournament", "policy=cast", *place, *given]
+
+
+def rows(path: Path | str) -> list[dict]:
+    with Path(path).open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def lines(folder: str) -> list[dict]:
+    return [json.loads(line) for line in Path(folder, "tournament.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def finished(recorded, tmp_path_factory) -> tuple[Path, str]:
+    """The folder of a whole tournament, and what it printed."""
+    folder, printed = tmp_path_factory.mktemp("tournament") / "out", io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(printed):
+        patch.setenv("SPECSIM_CACHE", str(tmp_path_factory.getbasetemp() / "orders"))
+        assert main(words(recorded, str(folder))) == 0
+    return folder, printed.getvalue()
+
+
+@pytest.fixture
+def played(here, finished) -> str:
+    """Its output, a copy of its folder in `out`."""
+    shutil.copytree(finished[0], "out")
+    return finished[1]
+
+
+def tokens_s(folder: str) -> dict[tuple, float]:
+    """(split, domain, concurrency, policy, setting) to tokens per second."""
+    names = ("split", "domain", "concurrency", "policy", "setting")
+    return {tuple(x[n] for n in names): x["result"]["tokens_s"] for x in lines(folder)}
+
+
+def test_choices_and_ratios_by_brute_force(played):
+    """Everything in both files, recomputed from the store."""
+    found, tuned = tokens_s("out"), {}
+    settings = {"fixed_chain": [f"length={n}" for n in (1, 3)] + ["published"]}  # 7 by its YAML
+    for policy in POLICIES:
+        for k in LOADS:
+            own = settings.get(policy, ["published"])
+            tuned[policy, k] = max(own, key=lambda s: found["tuning", "mixture", k, policy, s])
+    single = {
+        policy: max(
+            settings.get(policy, ["published"]),
+            key=lambda s: sum(log(found["tuning", "mixture", k, policy, s]) for k in LOADS),
+        )
+        for policy in POLICIES
+    }
+    cells = rows("out/tournament.csv")
+    assert len(cells) == 3 * len(LOADS) * 2  # code, chat and mixture; chosen on either split
+    for row in cells:
+        k = int(row["max_concurrency"])
+        place = ("report", row["domain"], k)
+        if row["best_other_by_split"] == "tuning":
+            best = max(POLICIES, key=lambda p: found["tuning", "mixture", k, p, tuned[p, k]])
+            expected = found[(*place, best, tuned[best, k])]
+        else:
+            sides = {(p, s) for p in POLICIES for s in (tuned[p, k], single[p])}
+            expected = max(found[(*place, *side)] for side in sides)
+        ours = found[(*place, "cast", "published")]
+        assert float(row["other_tokens_per_s"]) == pytest.approx(expected, rel=1e-9)
+        assert float(row["candidate_tokens_per_s"]) == pytest.approx(ours, rel=1e-9)
+        assert float(row["ratio"]) == pytest.approx(ours / expected, rel=1e-9)
+        if row["prompts"] == "1":  # there is nothing to resample
+            assert row["ratio_low"] == row["ratio_high"] == ""
+        else:
+            assert float(row["ratio_low"]) <= float(row["ratio"]) <= float(row["ratio_high"])
+    check_overall(cells, found, tuned, single)
+
+
+def check_overall(cells, found, tuned, single) -> None:
+    overall = {
+        (r["cells"], r["against"], r["best_other_by_split"]): r
+        for r in rows("out/tournament_overall.csv")
+    }
+    assert len(overall) == 2 * 3 * 2
+    groups = {"domains": ("code", "chat"), "mixture": ("mixture",)}
+    ours = defaultdict(list)
+    for row in cells:
+        group = "mixture" if row["domain"] == "mixture" else "domains"
+        ours[group, row["best_other_by_split"]].append(log(float(row["ratio"])))
+    for (group, best_by), logs in ours.items():
+        row = overall[group, "best in every cell", best_by]
+        assert float(row["ratio"]) == pytest.approx(exp(fmean(logs)), rel=1e-9)
+        assert float(row["worst_ratio"]) == pytest.approx(exp(min(logs)), rel=1e-9)
+    for group, domains in groups.items():
+        where = [("report", domain, k) for domain in domains for k in LOADS]
+        for against, setting in (
+            ("one setting", lambda p, k: single[p]),
+            ("tuned per load", lambda p, k: tuned[p, k]),
+        ):
+            ratios = {
+                p: fmean(
+                    log(found[(*c, "cast", "published")] / found[(*c, p, setting(p, c[2]))])
+                    for c in where
+                )
+                for p in POLICIES
+            }
+            row = overall[group, against, "report"]
+            assert float(row["ratio"]) == pytest.approx(exp(min(ratios.values())), rel=1e-9)
+            assert row["other"].split()[0] == min(ratios, key=ratios.get)
+
+
+def test_a_cell_is_what_a_plain_run_gives(played, recorded):
+    """The same load on the same texts by `task=run`."""
+    row = next(r for r in rows("out/tournament.csv") if r["domain"] == "chat")
+    load = [f"max_concurrency={row['max_concurrency']}", "num_prompts=64"]
+    place = [f"trace={recorded}", "trace.domains=[chat]", "hydra.run.dir=run"]
+    assert main(["policy=cast", *place, *load]) == 0
+    summary = json.loads(Path("run/summary.json").read_text())
+    assert float(row["candidate_tokens_per_s"]) == pytest.approx(summary["output_throughput"])
+    nodes = float(row["candidate_nodes_per_request"])
+    assert nodes == pytest.approx(summary["draft_nodes_per_request"])
+
+
+def test_what_is_printed(played):
+    assert "cast / best tuned other" in played
+    assert "geometric mean over" in played
+    assert played.count("tuned per load") == 4
+    assert "simulations in" in played
+
+
+def test_a_rerun_plays_nothing_and_gives_the_same_bytes(played, recorded, capsys):
+    before = {path.name: path.read_bytes() for path in Path("out").iterdir() if path.is_file()}
+    assert main(words(recorded)) == 0
+    assert "\n0 simulations in" in capsys.readouterr().out
+    for name, content in before.items():
+        assert Path("out", name).read_bytes() == content
+    assert main(words(recorded, "other", workers=2)) == 0
+    for name in ("tournament.csv", "tournament_overall.csv"):
+        assert Path("other", name).read_bytes() == before[name]
+
+
+def test_an_interrupted_tournament_goes_on(played, recorded, capsys, monkeypatch):
+    total, real = len(lines("out")), league.play
+    calls = []
+
+    def interrupted_play(match):
+        if len(calls) == 5:
+            raise KeyboardInterrupt
+        calls.append(match)
+        return real(match)
+
+    monkeypatch.setattr(league, "play", interrupted_play)
+    assert main(words(recorded, "again")) == INTERRUPTED
+    assert (
+        "kept in again/tournament.jsonl; to go on: hydra.run.dir=again" in capsys.readouterr().err
+    )
+    assert len(lines("again")) == 5
+    assert not Path("again/tournament.csv").exists()
+    monkeypatch.setattr(league, "play", real)
+    with Path("again/tournament.jsonl").open("a") as file:
+        file.write('{"key": "cut sho')  # as a crash leaves it
+    assert main(words(recorded, "again")) == 0
+    assert f"\n{total - 5} simulations in" in capsys.readouterr().out
+    assert Path("again/tournament.csv").read_bytes() == Path("out/tournament.csv").read_bytes()
+
+
+def test_another_load_plays_only_what_is_new(played, recorded, capsys):
+    """A further load needs its own simulations, and report runs of settings best over all loads."""
+    before = len(lines("out"))
+    assert main(words(recorded, concurrency="[1,4,8]")) == 0
+    new = lines("out")[before:]
+    assert {line["concurrency"] for line in new if line["split"] == "tuning"} == {8}
+    assert len(new) >= 5 + 3 * 4
+
+
+def test_policies_that_cannot_play_are_noted(here, recorded, capsys):
+    rivals = "[{policy:not_yet},{policy:fixed_chain,grid:{length:[9]}},cast]"
+    assert main(words(recorded, rivals=rivals, concurrency="[2]", domains="mixture")) == 0
+    printed = capsys.readouterr().out
+    assert "note: not_yet: no such policy in conf/policy, left out" in printed
+    assert "note: fixed_chain length=9: policy.length is 9; accepted:" in printed
+    assert {row["other"] for row in rows("out/tournament.csv")} == {"fixed_chain"}  # cast is itself
+
+
+def test_depths_stand_for_every_length(here, recorded):
+    rivals = "[{policy:fixed_chain,grid:{length:1..D}}]"
+    assert main(words(recorded, rivals=rivals, concurrency="[2]", domains="mixture")) == 0
+    tuned = {line["setting"] for line in lines("out") if line["split"] == "tuning"}
+    assert tuned == {f"length={n}" for n in range(1, 7)} | {"published"}  # 7 is the published one
+
+
+@pytest.fixture(scope="module")
+def config(recorded) -> dict:
+    return composed_jobs(parse(normalised(words(recorded))))[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"candidate": "nobody"}, "tournament.candidate is 'nobody'; accepted:"),
+        ({"rivals": "nobody"}, "tournament.rivals is 'nobody'; accepted:"),
+        ({"rivals": []}, "tournament.rivals is []; accepted:"),
+        ({"rivals": [{"policy": "cast", "gird": {}}]}, "unknown key tournament.rivals[0].gird;"),
+        ({"rivals": ["cast", "cast"]}, "cast stands there twice"),
+        ({"rivals": [chain(length=3)]}, "tournament.rivals[0].grid.length is 3; accepted:"),
+        ({"rivals": [chain(size=[3])]}, "unknown key policy.size"),
+        ({"profiles": ["b301"]}, "tournament.profiles is 'b301'; accepted:"),
+        ({"traces": "small"}, "tournament.traces is 'small'; accepted: null, or a list"),
+        ({"domains": "all"}, "tournament.domains is 'all'; accepted: each, mixture"),
+        ({"concurrency": [0]}, "tournament.concurrency is [0]; accepted:"),
+        ({"seeds": []}, "tournament.seeds is []; accepted:"),
+        ({"num_prompts": 8}, "tournament.num_prompts is 8; accepted: null, or more than twice"),
+        ({"split_tune": "train"}, "tournament.split_tune is 'train'; accepted:"),
+        ({"resamples": 5}, "tournament.resamples is 5; accepted:"),
+        ({"workers": 0}, "tournament.workers is 0; accepted:"),
+        ({"speed": 1}, "unknown key tournament.speed; accepted:"),
+    ],
+)
+def test_bad_settings_are_refused(config, change, message):
+    with pytest.raises(InputError) as error:
+        read_plan(config | {"tournament": config["tournament"] | change})
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"workers": "0"}, "tournament.workers is 0; accepted:"),
+        ({"speed": "1"}, "unknown key tournament.speed; accepted:"),
+        ({"rivals": "[nobody]"}, "tournament.rivals: none of them plays"),
+    ],
+)
+def test_the_command_refuses_in_one_line(here, recorded, capsys, change, message):
+    assert main(words(recorded, **change)) == 2
+    printed = capsys.readouterr()
+    assert printed.err.startswith(f"error: {message}")
+    assert printed.err.count("\n") == 1
+    assert not Path("out").exists()
+
+
+def test_open_loops_and_damaged_stores_are_refused(here, recorded, capsys):
+    assert main([*words(recorded), "request_rate=5"]) == 2
+    assert "request_rate is 5; accepted: inf" in capsys.readouterr().err
+    Path("out").mkdir()
+    Path("out/tournament.jsonl").write_text('{"key": 1}\n')
+    assert main(words(recorded)) == 2
+    assert "line 1 is no result of a tournament" in capsys.readouterr().err
+    assert Path("out/tournament.jsonl").read_text() == '{"key": 1}\n'
+
+
+def test_a_result_depends_on_its_own_policy_alone():
+    names = {name for name, _ in _reached(("simulator.policies.cast",))}
+    assert {"simulator.policies.cast", "simulator.width_rule", "simulator.selection"} <= names
+    assert "simulator.policies.treespark" not in names
+    engine = {name for name, _ in _reached(("simulator.tournament.play",))}
+    assert {"simulator.server", "simulator.orders.kernel", "traces.recording"} <= engine
+    assert not {"simulator.tournament.show", "simulator.policies.cast"} & engine
+    hashes = {source_of(f"simulator.policies.{n}") for n in ("cast.Cast", "treespark.TreeSpark")}
+    assert len(hashes) == 2
