@@ -16,6 +16,40 @@ from traces.io import read_recording
 from traces.recording import Recording
 
 
+def settled(cfg: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration with `temperature` settled: its trace names one recording.
+
+    Raises:
+        InputError: the trace has no recording of that temperature.
+    """
+    trace, wanted = cfg.get("trace"), cfg.get("temperature")
+    if not isinstance(trace, Mapping):
+        return dict(cfg)
+    others = trace.get("at_temperature") or {}
+    own = {key: value for key, value in trace.items() if key != "at_temperature"}
+    if wanted is not None:
+        own["recording"] = _at_temperature(own, others, wanted)
+    return {**cfg, "trace": own, "temperature": None}
+
+
+def _at_temperature(trace: Mapping[str, Any], others: Any, wanted: Any) -> str:
+    if not isinstance(others, Mapping):
+        raise InputError(f"trace.at_temperature is {others!r}; accepted: temperature: recording")
+    if isinstance(wanted, bool) or not isinstance(wanted, int | float):
+        raise InputError(f"temperature is {wanted!r}; accepted: a number, or null")
+    if trace.get("recording") not in others.values():  # another file, given in its place
+        others = {load_recording(trace).temperature: trace["recording"]}
+    for temperature, name in others.items():
+        if float(temperature) == wanted:
+            return name
+    known = [float(temperature) for temperature in others]
+    listed = ", ".join(f"{temperature:g}" for temperature in sorted(known))
+    raise InputError(
+        f"temperature is {wanted!r}; accepted with trace.recording {trace.get('recording')}: "
+        f"{listed}, or null"
+    )
+
+
 def load_recording(trace: Mapping[str, Any]) -> Recording:
     """The recording of a `trace` node.
 

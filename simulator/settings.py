@@ -10,8 +10,9 @@ from typing import Any
 from simulator.goodput import parse_goodput
 from traces.errors import InputError
 
-TASKS = ("run", "rtable", "published")
+TASKS = ("run", "rtable", "published", "bounds", "calibrate", "tournament", "claims")
 GROUPS = ("policy", "trace", "latency", "server")
+OF_TASKS = TASKS[1:]  # settings of one task
 SCALARS = (
     "max_concurrency",
     "request_rate",
@@ -19,13 +20,31 @@ SCALARS = (
     "num_prompts",
     "seed",
     "goodput",
+    "temperature",
     "task",
 )
 KNOWN = {
-    "trace": ("recording", "split", "domains"),
+    "trace": ("recording", "split", "domains", "at_temperature"),
     "server": ("max_num_seqs",),
     "rtable": ("split", "nodes"),
     "published": ("fit_domain",),
+    "bounds": ("nodes", "branch", "scores", "batches"),
+    "calibrate": ("nodes", "branch", "output"),
+    "tournament": (
+        "candidate",
+        "rivals",
+        "profiles",
+        "traces",
+        "domains",
+        "concurrency",
+        "seeds",
+        "num_prompts",
+        "split_tune",
+        "split_report",
+        "resamples",
+        "workers",
+    ),
+    "claims": ("traces", "profiles", "concurrency", "resamples"),
 }
 
 
@@ -82,14 +101,15 @@ class Settings:
 def read_settings(cfg: Mapping[str, Any]) -> Settings:
     """Settings of a composed configuration; its other keys are checked for unknown names too."""
     check_keys(cfg)
-    load = {key: cfg[key] for key in SCALARS if key in cfg and key != "task"}
+    others = ("task", "temperature")  # the trace's, see `inputs.settled`
+    load = {key: cfg[key] for key in SCALARS if key in cfg and key not in others}
     return Settings(**load, **(cfg.get("server") or {}))
 
 
 def check_keys(cfg: Mapping[str, Any]) -> None:
     """Raise InputError naming the first key of the configuration that nothing reads."""
-    _known("", cfg, (*GROUPS, *SCALARS, "rtable", "published"))
-    for group in (*GROUPS, "rtable", "published"):
+    _known("", cfg, (*GROUPS, *SCALARS, *OF_TASKS))
+    for group in (*GROUPS, *OF_TASKS):
         node = cfg.get(group)
         missing = node is None and group in GROUPS
         if missing or not isinstance(node, Mapping | None):

@@ -43,6 +43,7 @@ def summarise(job: Job, facts: Facts) -> dict[str, Any]:
             "order_ties": int(facts.steps["order_ties"].sum()),
             "threshold": int(job.policy.near_threshold),
         },
+        "sampled_error_bound": _sampled_error_bound(job, facts),
         "cost_shares": _cost_shares(facts),
         "acceptance_length_by_budget": _by_budget(job),
         "config_hash": job.config_hash,
@@ -150,6 +151,16 @@ def _cost_shares(facts: Facts) -> dict[str, dict[str, float]]:
     counts = {Source(kind): int(np.count_nonzero(source == kind)) for kind in kinds}
     seconds = {Source(kind): float(step_s[source == kind].sum()) for kind in kinds}
     return shares(counts, seconds)
+
+
+def _sampled_error_bound(job: Job, facts: Facts) -> dict[str, float] | None:
+    """How far drafts sampled from pools may be off, over the run's rounds; None: none sampled."""
+    if not getattr(job.policy.order, "sampled", False):
+        return None
+    from simulator.orders.sampled_fit import sampled_error_bound
+
+    bound = sampled_error_bound(job.recording, facts.rounds["anchor"])
+    return {"mean": float(bound.mean()), "max": float(bound.max())}
 
 
 def _by_budget(job: Job) -> dict[str, float] | None:

@@ -1,4 +1,4 @@
-"""What the command line can do: run, rtable, published."""
+"""What the command line can do: run, rtable, published, bounds, calibrate, tournament, claims."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from simulator import rtable, run
+from simulator import calibrate, rtable, run
+from simulator.bounds import task as bounds
+from simulator.inputs import settled
 from simulator.progress import Progress
 from simulator.results import discard
 from simulator.settings import check_keys
@@ -22,11 +24,23 @@ def check(config: Mapping[str, Any]) -> None:
     Policies are fitted here, so that one that cannot be is refused before a sweep begins.
     """
     check_keys(config)
-    task = config.get("task", "run")
+    config, task = settled(config), config.get("task", "run")
     if task == "run":
         _prepared[_key(config)] = run.prepare(run.load(config))
     elif task == "rtable":
         rtable.load(config)
+    elif task == "bounds":
+        bounds.load(config)
+    elif task == "calibrate":
+        calibrate.load(config)
+    elif task == "tournament":
+        from simulator.tournament.plan import read_plan
+
+        read_plan(config)
+    elif task == "claims":
+        from simulator.claims.options import read_plan
+
+        read_plan(config)
 
 
 def perform(config: Mapping[str, Any], folder: Path, sweep: str | None) -> None:
@@ -35,12 +49,25 @@ def perform(config: Mapping[str, Any], folder: Path, sweep: str | None) -> None:
     Raises:
         InputError: bad input.
     """
-    task = config.get("task", "run")
     check_keys(config)
+    config, task = settled(config), config.get("task", "run")
     if task == "run":
         _run(config, folder, sweep)
     elif task == "rtable":
         rtable.run(config, folder)
+    elif task == "bounds":
+        bounds.run(config, folder)
+    elif task == "calibrate":
+        calibrate.run(config)
+        discard(folder)  # its file lies beside the recording
+    elif task == "tournament":
+        from simulator.tournament import task as tournament
+
+        tournament.run(config, folder)
+    elif task == "claims":
+        from simulator.claims import task as claims
+
+        claims.run(config, folder)
     else:
         from simulator import published
 

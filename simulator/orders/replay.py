@@ -1,4 +1,4 @@
-"""Replaying whole sequences under one order and one fixed width per round."""
+"""Replaying whole sequences under one order and a width that is known for every anchor."""
 
 from __future__ import annotations
 
@@ -34,11 +34,14 @@ class Replay:
         return float(self.tokens.sum()) / max(int(self.rounds.sum()), 1)
 
 
-def replay(table: OrderTable, recording: Recording, sequences: np.ndarray, width: int) -> Replay:
+def replay(
+    table: OrderTable, recording: Recording, sequences: np.ndarray, width: int | np.ndarray
+) -> Replay:
     """Verify the first `width` nodes every round, from output 0 (which prefill emitted) to the end.
 
     Every round commits min(accepted + 1, remaining) tokens. All sequences advance together, one
-    numpy step per round. Raises InputError for a width outside 0..M.
+    numpy step per round. width: one for all rounds, or (A,) by anchor. Raises InputError for one
+    outside 0..M.
     """
     _check_width(table, width)
     sequences = np.atleast_1d(np.asarray(sequences, dtype=np.int64))
@@ -91,7 +94,15 @@ def prefix_mass(table: OrderTable, anchors: np.ndarray) -> np.ndarray:
     return mass.mean(axis=0)
 
 
-def _check_width(table: OrderTable, width: int) -> None:
+def _check_width(table: OrderTable, width: int | np.ndarray) -> None:
+    if isinstance(width, np.ndarray) and width.ndim:
+        whole = width.shape == table.anchors.shape and np.issubdtype(width.dtype, np.integer)
+        if not whole or width.min() < 0 or width.max() > table.max_nodes:
+            raise InputError(
+                f"widths of shape {width.shape}, accepted: {table.anchors.shape} integers in "
+                f"0..{table.max_nodes} for this order"
+            )
+        return
     is_int = isinstance(width, int | np.integer) and not isinstance(width, bool)
     if not is_int or not 0 <= width <= table.max_nodes:
         raise InputError(
