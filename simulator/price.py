@@ -5,34 +5,39 @@ from __future__ import annotations
 import math
 
 HALF_LIFE = 200  # steps, of the common price
-SMOOTH = 0.1  # weight of the newest step in running means
-PROBE = 50  # resting steps before drafting is tried again
+SMOOTH = 0.1  # weight of the newest step in the running mean of nodes
+SHARP = 0.5  # and of what drafting gains, which follows easy and hard stretches
+# Resting steps before drafting is tried again, doubled while it fails, up to REST x batch: alone,
+# hard stretches end soon; a batch is as hard as it was.
+REST, LONGEST = 5, 80
 
 
 class Account:
     """Running figures of the steps of one size of batch."""
 
-    def __init__(self) -> None:
+    def __init__(self, batch: int = 1) -> None:
+        self._longest = min(REST * batch, LONGEST)
         self.nodes_per_request: float | None = None  # running mean
         self.surplus: float | None = None  # of drafting over plain decoding, relative, running mean
         self.budget: float | None = None  # nodes per request that the last step would have taken
         self._worth = self._seconds = 0.0
-        self._rested = 0
+        self._rested, self._rest = 0, REST
 
     def rests(self) -> bool:
         """Whether this step should not draft; asked once a step."""
         if self.surplus is None or self.surplus >= 0:
+            self._rested, self._rest = 0, REST
             return False
         self._rested += 1
-        if self._rested > PROBE:
-            self._rested = 0
+        if self._rested > self._rest:
+            self._rested, self._rest = 0, min(2 * self._rest, self._longest)
             return False
         return True
 
     def settle(self, nodes_per_request: float, surplus: float) -> None:
         """Note what a drafted step verified and was expected to gain."""
-        self.nodes_per_request = _mean(self.nodes_per_request, nodes_per_request)
-        self.surplus = _mean(self.surplus, surplus)
+        self.nodes_per_request = _mean(self.nodes_per_request, nodes_per_request, SMOOTH)
+        self.surplus = _mean(self.surplus, surplus, SHARP)
 
     def earn(self, worth: float, seconds: float) -> None:
         """Note what a step committed, and its time."""
@@ -53,8 +58,9 @@ class Accounts:
 
     def at(self, batch: int) -> Account:
         """The account of a batch size."""
-        return self._accounts.setdefault(math.ceil(math.log2(batch)), Account())
+        size = 1 << math.ceil(math.log2(batch))
+        return self._accounts.setdefault(size, Account(size))
 
 
-def _mean(before: float | None, new: float) -> float:
-    return new if before is None else (1 - SMOOTH) * before + SMOOTH * new
+def _mean(before: float | None, new: float, weight: float) -> float:
+    return new if before is None else (1 - weight) * before + weight * new

@@ -10,7 +10,7 @@ import pytest
 
 from simulator.cost import HostOverhead
 from simulator.policy import Draft, Load, Outcome, Step
-from simulator.price import PROBE, Account, Accounts
+from simulator.price import LONGEST, REST, Account, Accounts
 from simulator.pricing import Offer, attention_s, offer_of
 from simulator.slo import TpotWeights
 from simulator.worth import AHEAD, Worth, _rounds_ahead, _slope, expected
@@ -140,13 +140,23 @@ def test_attention_costs_nothing_where_no_context_was_measured():
 
 
 def test_drafting_rests_while_it_does_not_pay_and_is_tried_again():
-    account = Account()
+    account = Account(batch=4)
     assert not account.rests()
     account.settle(2.0, -0.1)
-    assert [account.rests() for _ in range(PROBE + 2)] == [True] * PROBE + [False, True]
+    asked = [account.rests() for _ in range(3 * REST + 3)]
+    assert asked == [True] * REST + [False] + [True] * 2 * REST + [False, True]
     for _ in range(60):
         account.settle(2.0, 0.2)
     assert not account.rests()
+
+
+@pytest.mark.parametrize(("batch", "longest"), [(1, REST), (2, 2 * REST), (64, LONGEST)])
+def test_a_lone_request_is_tried_again_sooner(batch, longest):
+    account = Accounts().at(batch)
+    account.settle(1.0, -0.1)
+    asked = [account.rests() for _ in range(1000)]
+    tried = np.flatnonzero(~np.array(asked))
+    assert np.diff(tried).max() == longest + 1
 
 
 def test_the_price_is_what_was_earned_per_second():

@@ -32,7 +32,7 @@ class PricedSurvival(Policy):
         nodes: most nodes per request; nodes_alone: of a request that runs alone.
         draws: above temperature 0. fixed: candidate sets. sampled: drawn siblings; their number is
             then settled one step earlier, as no draw may decide whether it is verified.
-        skip: plain decoding while drafting does not pay, tried again every 50 steps.
+        skip: plain decoding while drafting does not pay, tried again after 5 to 80 steps.
         context_aware: charge nodes for attention over their own request's cache.
         max_step_ms: no longer step (an inter-token limit). tpot_ms: favour requests that run
             slower than this mean time per output token.
