@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -186,6 +187,28 @@ def policy_nodes(key: str, names: Any) -> list[dict[str, Any]]:
         composed = compose("real_runner", [f"policy={name}", *SEARCH])
         nodes.append(OmegaConf.to_container(composed, resolve=True)["policy"])
     return nodes
+
+
+def with_fixed_sets(nodes: list[dict[str, Any]], temperature: float) -> list[dict[str, Any]]:
+    """The policies with fixed candidate sets in place of sampled drafts.
+
+    A sampled draft is replayed from its law given the text, so above temperature 0 its live rounds
+    agree with replayed ones in law only: round by round there is nothing to compare.
+    """
+    if not temperature:
+        return nodes
+    return [_with_fixed_set(node) if "draws" in node else node for node in nodes]
+
+
+def _with_fixed_set(node: dict[str, Any]) -> dict[str, Any]:
+    from simulator.load_policy import make_policy
+
+    for name in ("fixed", "argmax"):  # trees and chains name it differently
+        changed = node | {"draws": name}
+        with suppress(InputError):
+            make_policy(changed)
+            return changed
+    return node
 
 
 def _temperatures(value: Any) -> tuple[float, ...]:

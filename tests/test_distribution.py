@@ -11,12 +11,12 @@ import yaml
 
 torch = pytest.importorskip("torch")
 
+from real_runner.engine.draws import IndependentDraws, KeyedDraws  # noqa: E402
 from real_runner.engine.engine import Engine  # noqa: E402
+from real_runner.engine.residual import Rejection  # noqa: E402
 from real_runner.engine.shared_prefix import SharedPrefixEngine  # noqa: E402
 from real_runner.engine.walk import (  # noqa: E402
     DrawAndMatch,
-    IndependentDraws,
-    KeyedDraws,
 )
 from real_runner.engine.wrong import TopKWithFullResiduals  # noqa: E402
 from real_runner.serving.arena import Arena  # noqa: E402
@@ -210,6 +210,14 @@ def base(lab):
 @pytest.mark.parametrize("kind", KINDS)
 def test_draw_and_match_leaves_the_distribution_alone(lab, base, kind):
     found = prefix_tests(list(zip(drawn(lab, kind, node("fixed_tree", **TREE), 1), base)))
+    assert all(test.degrees >= 8 for test in found.tests), str(found)
+    assert found.p_value > 0.01, str(found)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sampled_drafts_leave_the_distribution_alone(lab, base, kind):
+    tree = {"_target_": "tests.sampled_cases.SampledTree", "nodes": 12, "branch": 3}
+    found = prefix_tests(list(zip(drawn(lab, kind, tree, 3, Rejection), base)))
     assert all(test.degrees >= 8 for test in found.tests), str(found)
     assert found.p_value > 0.01, str(found)
 

@@ -192,6 +192,10 @@ class ListedDraws:
         self.asked.append((seed, output_index))
         return int(logits.argmax())
 
+    def rows(self, logits, seeds, output_index) -> np.ndarray:
+        asked = zip(logits, seeds.tolist(), output_index.tolist())
+        return np.array([self.draw(row, *key) for row, *key in asked])
+
 
 @pytest.mark.parametrize("packing", PACKINGS)
 @pytest.mark.parametrize("seed", range(6))
@@ -404,8 +408,8 @@ class Foreseeing(Engine):
 
     future: dict[tuple[int, ...], list[int]]
 
-    def order(self, spec, block):
-        table = super().order(spec, block)
+    def order(self, spec, block, *where):
+        table = super().order(spec, block, *where)
         token = table.token.copy()
         for i, root in enumerate(self.root.tolist()):
             token[i] = self.future[root][: token.shape[1]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -89,12 +90,27 @@ def test_treespark_trees_are_nested_in_theta(lab):
     assert widths[2].sum() > widths[-1].sum()
 
 
+@pytest.mark.parametrize("batch", [1, 4, 5, 8, 9, 40])
+def test_ending_the_order_at_theta_changes_no_width(lab, batch):
+    """Nor the count of decisions near theta, of which some lie within 1e-4 below it."""
+    plain, early = prepared(TreeSpark(nodes=60), lab), prepared(TreeSpark(nodes=60), lab)
+    order = early.plan(make_load(batch))
+    assert order.floor < math.log({1: 0.02, 4: 0.02, 5: 0.05, 8: 0.05}.get(batch, 0.15))
+    report = lab.recording.anchors_of(split="report")
+    for first in range(0, len(report) - batch + 1, batch):
+        anchors = report[first : first + batch]
+        whole, cut = make_step(lab, plain.order, anchors), make_step(lab, order, anchors)
+        assert plain.allocate(whole).tolist() == early.allocate(cut).tolist()
+        assert plain.near_threshold == early.near_threshold
+    assert lab.table(order).size.sum() < lab.table(plain.order).size.sum()
+
+
 def test_treespark_near_theta_one_is_almost_empty_and_not_the_chain(lab):
     anchors = lab.recording.anchors_of(split="report")
     tree = prepared(TreeSpark(ladder=at_theta(0.999)), lab)
     chain = prepared(TreeSpark(ladder=[{"max_batch": None, "arm": "chain"}]), lab)
     load = make_load(len(anchors))
-    assert tree.plan(load) == tree.order
+    assert tree.plan(load) == replace(tree.order, floor=math.log(0.999 - 1e-4))
     assert chain.plan(load) == ChainOrder()
     assert tree.allocate(make_step(lab, tree.order, anchors)).mean() < 1
     whole = chain.allocate(make_step(lab, ChainOrder(), anchors))

@@ -165,11 +165,20 @@ class Engine:
         hidden = self.drafter.forward(anchor, length, attend)
         logits = ban(self.drafter.logits(hidden[back]), self.target.banned_tokens)
         self._drafted = logits
-        return block_scores(self.drafter, logits, self.settings.pool, self.head, self.root)
+        confidence = confidence_logits(self.drafter, hidden[back])
+        self._block = block_scores(
+            self.drafter, logits, self.settings.pool, self.head, self.root, confidence
+        )
+        return self._block
 
-    def order(self, spec: Order, block: BlockScores) -> OrderTable:
-        """The order of every request's block, by the simulator's kernel."""
-        return build_block(spec, block)
+    def order(self, spec: Order, block: BlockScores, seeds=None, output_index=None) -> OrderTable:
+        """The order of every request's block, by the simulator's kernel.
+
+        seeds (batch,) of the requests, output_index (batch,) of their roots: for sampled drafts.
+        """
+        if not getattr(spec, "sampled", False):
+            return build_block(spec, block)
+        return build_block(spec, block, None, self.verifier.drafts(seeds, output_index))
 
     @torch.inference_mode()
     def verify(self, table: OrderTable | None, width: np.ndarray, seeds, output_index) -> Walk:
@@ -184,7 +193,7 @@ class Engine:
         hidden, tapped = self._forward(packed)
         logits = self.target.logits(packed.per_request(hidden))
         ban(logits, self.target.banned_tokens)
-        laws = None if table is None else DraftLaws(self.drafter, self._drafted, order)
+        laws = None if table is None else DraftLaws(self.drafter, self._drafted, order, self._block)
         seen = Round(trees, packed, logits, seeds[order], output_index[order], laws)
         walk = self.verifier.walk(seen)
         self._walked = (trees, packed, tapped, walk)
@@ -203,7 +212,7 @@ class Engine:
             return Trees(self.root, self.length, width, none, none - 1, none)
         most = max(int(width.max()), 1)
         parts = (part[:, :most] for part in (table.token, table.parent, table.depth))
-        return Trees(self.root, self.length, width, *parts)
+        return Trees(self.root, self.length, width, *parts, sampled_at(table))
 
     @torch.inference_mode()
     def commit(self) -> None:
@@ -243,6 +252,12 @@ class Engine:
             self.context.write(layer, row, position, *new)
 
 
+def sampled_at(table: OrderTable) -> float | None:
+    """Temperature of a table's drafts, None where they are no samples."""
+    spec = getattr(table, "spec", None)
+    return spec.temperature if getattr(spec, "sampled", False) else None
+
+
 def _kept(going: np.ndarray, states: Tensor) -> Tensor:
     """Where `going` (n,) is true, as an index next to `states`."""
     return torch.from_numpy(np.flatnonzero(going)).to(states.device)
@@ -268,13 +283,30 @@ def draft_head(target: LiveTarget, drafter: LiveDrafter) -> DraftHead:
     factors = (None, None)
     if drafter.markov is not None:
         factors = tuple(factor.double().cpu().numpy() for factor in drafter.markov)
-    head = DraftHead(target.vocab_size, None, *factors, target.banned_tokens)
+    weights = drafter.confidence_weights()
+    if weights is not None:
+        weights = [part.detach().double().cpu().numpy() for part in weights]
+    head = DraftHead(target.vocab_size, None, *factors, target.banned_tokens, weights)
     head.fill()
     return head
 
 
+def confidence_logits(drafter: LiveDrafter, hidden: Tensor) -> np.ndarray | None:
+    """(b, D) on the host, without what the parent adds, of states (b, D, width)."""
+    weights = drafter.confidence_weights()
+    if weights is None:
+        return None
+    state, _, bias = weights
+    return _host(hidden @ state + bias).astype(np.float64)
+
+
 def block_scores(
-    drafter: LiveDrafter, logits: Tensor, pool: int, head: DraftHead, anchor_token: np.ndarray
+    drafter: LiveDrafter,
+    logits: Tensor,
+    pool: int,
+    head: DraftHead,
+    anchor_token: np.ndarray,
+    confidence: np.ndarray | None = None,
 ) -> BlockScores:
     """Scores on the host of logits (b, D, V), banned tokens at -inf.
 
@@ -283,7 +315,12 @@ def block_scores(
     out as float32, and its laws are taken in float32.
     """
     if drafter.markov is not None:
-        return BlockScores(logits=_host(logits), head=head, anchor_token=anchor_token)
+        return BlockScores(
+            logits=_host(logits),
+            head=head,
+            anchor_token=anchor_token,
+            confidence_logit=confidence,
+        )
     wide = torch.float32 if logits.dtype == torch.bfloat16 else torch.float64
     tokens, values = [], []
     for part in logits.split(max(1, LAWS // logits[0].numel())):  # wide copies of few at once

@@ -34,6 +34,7 @@ class Trees:
     token: np.ndarray  # (b, M) of draft nodes
     parent: np.ndarray  # (b, M) index of the parent node, -1 the root
     depth: np.ndarray  # (b, M) 1-based
+    sampled: float | None = None  # temperature of sampled drafts; None: fixed candidate sets
 
     def __len__(self) -> int:
         return len(self.root)
@@ -45,7 +46,8 @@ class Trees:
 
     def arranged(self, order: np.ndarray) -> Trees:
         """The same trees with request order[i] in place i."""
-        return Trees(*(getattr(self, name)[order] for name in self.__slots__))
+        parts = (self.root, self.length, self.width, self.token, self.parent, self.depth)
+        return Trees(*(part[order] for part in parts), self.sampled)
 
 
 @dataclass(frozen=True, slots=True)

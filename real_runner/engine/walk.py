@@ -1,4 +1,4 @@
-"""From the target's logits to what a round accepts: the verifier, and where its tokens come from.
+"""From the target's logits to what a round accepts: the verifier.
 
 A fixed candidate set is verified by draw and match: draw the target's token at a node, go to the
 child that equals it, and stop where none does; that token is the correction, or the bonus. This
@@ -16,9 +16,13 @@ import torch
 from numba import njit
 from torch import Tensor
 
+from real_runner.engine.draws import Draws, KeyedDraws
 from real_runner.engine.models import LiveDrafter
 from real_runner.engine.pack import Packed, Trees
-from traces.keyed_noise import keyed_draw
+from simulator.orders import BlockScores
+from simulator.orders import Draws as Drafts
+from simulator.orders.sampled_laws import draft_law
+from traces.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +34,6 @@ class Walk:
     token: np.ndarray  # (b, D + 1) accepted tokens and then the correction or bonus, -1 behind
 
 
-class Draws(Protocol):
-    """The target's tokens."""
-
-    def draw(self, logits: Tensor, seed: int, output_index: int) -> int:
-        """The token of one output of a request, from logits (V,) without the banned tokens."""
-
-
 @dataclass(frozen=True, slots=True)
 class DraftLaws:
     """The drafter's full laws of a round, for verifiers that test drafts against them."""
@@ -44,6 +41,7 @@ class DraftLaws:
     drafter: LiveDrafter
     logits: Tensor  # (b, D, V) before the Markov bias, banned tokens at -inf
     order: np.ndarray  # (b,) row of `logits` of each request of the pass
+    block: BlockScores | None = None  # what drafts were made from, rows as those of `logits`
 
     def law(self, request: int, depth: int, parent_token: int) -> Tensor:
         """q (V,) float64 of the draft at 0-based `depth` under a parent's token."""
@@ -52,6 +50,12 @@ class DraftLaws:
             w1, w2 = self.drafter.markov
             logits = logits + w2.double() @ w1[parent_token].double()
         return logits.softmax(-1)
+
+    def sampled(
+        self, request: np.ndarray, depth: int, parent: np.ndarray, temperature: float, vocab: int
+    ) -> np.ndarray:
+        """q (n, vocab) float64 that sampled drafts at `depth` came from; parent (n,) tokens."""
+        return draft_law(self.block, self.order[request], depth, parent, temperature, vocab)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +83,8 @@ class Verifier(Protocol):
     """Decides which nodes of the packed trees are accepted.
 
     Fixed candidate sets need the target's logits alone (`DrawAndMatch`). Sampled siblings are
-    tested one by one against `Round.laws`, in the sequence of their draws; the engine asks nothing
-    else of a verifier.
+    tested one by one against `Round.laws`, in the sequence of their draws (`residual.Rejection`);
+    the engine asks nothing else of a verifier.
     """
 
     def walk(self, round: Round) -> Walk:
@@ -89,30 +93,8 @@ class Verifier(Protocol):
     def first(self, logits: Tensor, seed: int) -> int:
         """Output 0, which prefill emits, from logits (V,)."""
 
-
-@dataclass(frozen=True, slots=True)
-class KeyedDraws:
-    """Greedy at temperature 0; above it, noise keyed by request seed and output index.
-
-    The same request then emits the same text under every policy.
-    """
-
-    temperature: float
-
-    def draw(self, logits: Tensor, seed: int, output_index: int) -> int:
-        return keyed_draw(logits.double().cpu().numpy(), self.temperature, seed, output_index)
-
-
-@dataclass(frozen=True, slots=True)
-class IndependentDraws:
-    """Draws from softmax(logits / temperature), each with fresh noise of one random stream."""
-
-    temperature: float
-    rng: np.random.Generator
-
-    def draw(self, logits: Tensor, seed: int, output_index: int) -> int:
-        scores = logits.double().cpu().numpy() / self.temperature
-        return int(np.argmax(scores + self.rng.gumbel(size=len(scores))))
+    def drafts(self, seeds: np.ndarray, output_index: np.ndarray) -> Drafts:
+        """Where the sampled drafts of a step come from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +113,9 @@ class GreedyMatch:
     def first(self, logits: Tensor, seed: int) -> int:
         return int(logits.argmax())
 
+    def drafts(self, seeds: np.ndarray, output_index: np.ndarray) -> Drafts:
+        raise InputError("temperature is 0; accepted for an order that samples drafts: above 0")
+
 
 @dataclass(frozen=True, slots=True)
 class DrawAndMatch:
@@ -139,47 +124,55 @@ class DrawAndMatch:
     draws: Draws
 
     def walk(self, round: Round) -> Walk:
-        trees = round.trees
-        depths = max(int(trees.depth.max(initial=0)), 1)
-        accepted = np.zeros(len(trees), np.int64)
-        path = np.full((len(trees), depths), -1)
-        token = np.full((len(trees), depths + 1), -1)
+        trees, walk = round.trees, empty_walk(round.trees)
         node, walking = np.full(len(trees), -1), np.arange(len(trees))
-        for reached in range(depths + 1):
-            for i, logits in zip(walking, round.rows(walking, node[walking]), strict=True):
-                seed, index = int(round.seeds[i]), int(round.output_index[i]) + 1 + reached
-                token[i, reached] = self.draws.draw(logits, seed, index)
-                node[i] = child_of(trees, i, int(node[i]), int(token[i, reached]))
+        for reached in range(walk.token.shape[1]):
+            logits = round.rows(walking, node[walking]).numpy()
+            where = round.seeds[walking], round.output_index[walking] + 1 + reached
+            walk.token[walking, reached] = self.draws.rows(logits, *where)
+            node[walking] = children_of(trees, walking, node[walking], walk.token[walking, reached])
             walking = walking[node[walking] >= 0]
             if not len(walking):
                 break
-            accepted[walking], path[walking, reached] = reached + 1, node[walking]
-        return Walk(accepted, path, token)
+            walk.accepted[walking], walk.path[walking, reached] = reached + 1, node[walking]
+        return walk
 
     def first(self, logits: Tensor, seed: int) -> int:
         return self.draws.draw(logits, seed, 0)
 
+    def drafts(self, seeds: np.ndarray, output_index: np.ndarray) -> Drafts:
+        return self.draws.drafts(seeds, output_index)
 
-def child_of(trees: Trees, request: int, node: int, token: int) -> int:
-    """The verified child of `node` (-1: the root) that holds `token`, or -1."""
-    width = int(trees.width[request])
-    match = (trees.parent[request, :width] == node) & (trees.token[request, :width] == token)
-    return int(match.argmax()) if match.any() else -1
+
+def empty_walk(trees: Trees) -> Walk:
+    """Nothing accepted yet, with room for the deepest path."""
+    batch, depths = len(trees), max(int(trees.depth.max(initial=0)), 1)
+    accepted, path = np.zeros(batch, np.int64), np.full((batch, depths), -1)
+    return Walk(accepted, path, np.full((batch, depths + 1), -1))
+
+
+def children_of(
+    trees: Trees, request: np.ndarray, node: np.ndarray, token: np.ndarray
+) -> np.ndarray:
+    """(n,) verified children of nodes (-1: the root) that hold `token`, -1 where there is none."""
+    exists = np.arange(trees.parent.shape[1]) < trees.width[request, None]
+    same = (trees.parent[request] == node[:, None]) & (trees.token[request] == token[:, None])
+    match = same & exists  # (n, M)
+    return np.where(match.any(1), match.argmax(1), -1)
 
 
 def make_verifier(temperature: float) -> Verifier:
-    """The verifier of fixed candidate sets with keyed draws."""
-    return DrawAndMatch(KeyedDraws(temperature)) if temperature else GreedyMatch()
+    """The verifier of any tree, with keyed draws."""
+    from real_runner.engine.residual import Rejection  # which needs what is defined here
+
+    return Rejection(KeyedDraws(temperature)) if temperature else GreedyMatch()
 
 
 def greedy_walk(trees: Trees, emitted: np.ndarray) -> Walk:
     """Follow the target's tokens; emitted (b, t) is its token after every packed token."""
-    depths = max(int(trees.depth.max(initial=0)), 1)
-    batch = len(trees)
-    accepted, path = np.zeros(batch, np.int64), np.full((batch, depths), -1)
-    token = np.full((batch, depths + 1), -1)
-    _walk(trees.width, trees.parent, trees.token, emitted, accepted, path, token)
-    return Walk(accepted, path, token)
+    walk = empty_walk(trees)
+    _walk(trees.width, trees.parent, trees.token, emitted, walk.accepted, walk.path, walk.token)
+    return walk
 
 
 @njit(cache=True, nogil=True)

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from real_runner.engine.draws import IndependentDraws
 from real_runner.engine.pack import Trees
-from real_runner.engine.walk import IndependentDraws, Round, Walk
+from real_runner.engine.walk import Round, Walk
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,9 +144,9 @@ class LiveServer:
         begin_s = self._last_s  # bookkeeping since then is part of the step
         clock, engine = self._clock.start(), self.engine
         load, emitted = self._load(begin_s)
-        table, width = self._draft(load)
-        sequence = self.workload.sequence[self.running]
-        walk = engine.verify(table, width, self.requests.seed[sequence], emitted - 1)
+        seeds = self.requests.seed[self.workload.sequence[self.running]]
+        table, width = self._draft(load, seeds, emitted - 1)
+        walk = engine.verify(table, width, seeds, emitted - 1)
         clock.mark("verify")
         engine.commit()
         committed, over = self._emit(walk)
@@ -177,17 +177,18 @@ class LiveServer:
             max_concurrency=self.clients,
             context=self.engine.length.copy(),
             remaining=cap - emitted,
+            request=np.array(self.running),
         )
         return load, emitted
 
-    def _draft(self, load: Load):
+    def _draft(self, load: Load, seeds: np.ndarray, output_index: np.ndarray):
         """The step's order table (None: a plain decoding step) and nodes per request."""
         spec = self.policy.plan(load)
         if spec is None:
             return None, np.zeros(load.batch, np.int64)
         block = self.engine.draft()
         self._clock.mark("draft")
-        table = self.engine.order(spec, block)
+        table = self.engine.order(spec, block, seeds, output_index)
         self._clock.mark("order")
         draft = Draft(table.score, table.depth, table.parent, table.size)
         width = self.policy.allocate(Step(load, draft, spec, self.cost))
@@ -210,7 +211,7 @@ class LiveServer:
 
     def _note(self, load, time_s, seconds, output_index, outcome, table) -> None:
         ordered = 0 if table is None else int(table.size.sum())
-        trees = table is not None and not isinstance(table.spec, ChainOrder)
+        trees = table is not None and not _is_chain(table.spec)
         self.step_orders.append((ordered, trees and bool(outcome.width.any())))
         offset = self.requests.anchor_offset
         anchor = output_index.copy()
@@ -245,6 +246,10 @@ class LiveServer:
         )
         written = np.array([len(output) for output in self.outputs]) - before
         return Texts(self.requests.domain, self.requests.prompt_tokens, written)
+
+
+def _is_chain(spec) -> bool:
+    return isinstance(spec, ChainOrder) or getattr(spec, "chain", False)
 
 
 def step_time(seconds: dict[str, float], total_s: float) -> StepTime:

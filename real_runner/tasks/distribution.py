@@ -34,9 +34,10 @@ AGAIN = 500  # streams of the second samples, where the first ones differ
 
 def run(config: dict[str, Any], log: Callable[[str], None]) -> int:
     """Print p-values, and how often the wrong verifier is found; status 1 if a policy fails."""
+    from real_runner.engine.draws import IndependentDraws
     from real_runner.engine.engine import Settings
+    from real_runner.engine.residual import Rejection
     from real_runner.engine.shared_prefix import SharedPrefixEngine
-    from real_runner.engine.walk import DrawAndMatch, IndependentDraws
     from real_runner.engine.wrong import TopKWithFullResiduals
     from real_runner.load import chosen_drafter, load_live
     from real_runner.recording.record import RecordPlan, corpus_prompts, record_in_memory
@@ -67,7 +68,7 @@ def run(config: dict[str, Any], log: Callable[[str], None]) -> int:
         f"{len(starts)} texts, {each} samples of each and side"
     )
 
-    def drawn(policy: dict[str, Any], stream: int, verifier=DrawAndMatch) -> list[list[tuple]]:
+    def drawn(policy: dict[str, Any], stream: int, verifier=Rejection) -> list[list[tuple]]:
         draws = IndependentDraws(temperature, np.random.default_rng([seed, stream]))
         verify = verifier(draws)
         arena = Arena(pair, drafter, recording, cost, verify, settings, SharedPrefixEngine)

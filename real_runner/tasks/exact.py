@@ -1,6 +1,7 @@
 """task=exact: every policy's rounds against the simulator's replay, and its texts against plain
 decoding, on the shipped corpus.
 
+Above temperature 0, policies that sample their drafts take fixed candidate sets here.
 The recording replayed is made now, in the live type: rounding could move near ties otherwise.
 """
 
@@ -20,6 +21,7 @@ from real_runner.settings import (
     temperature_of,
     whole,
     wholes,
+    with_fixed_sets,
 )
 from traces.errors import InputError
 
@@ -40,6 +42,7 @@ def run(config: dict[str, Any], log: Callable[[str], None]) -> int:
     policies = policy_nodes("exact.policies", node["policies"])
     concurrency = wholes("exact.concurrency", node["concurrency"])
     temperature = temperature_of("temperature", config["temperature"])
+    policies = with_fixed_sets(policies, temperature)
     settings = Settings(packing=config["packing"], graphs=flag("graphs", config["graphs"]))
     cost = load_cost(config["latency"])
     plan = RecordPlan(

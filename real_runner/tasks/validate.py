@@ -21,6 +21,7 @@ from real_runner.settings import (
     temperature_of,
     whole,
     wholes,
+    with_fixed_sets,
 )
 from traces.errors import InputError
 
@@ -97,9 +98,10 @@ def read(config: dict[str, Any]) -> Asked:
         prefixes=tuple(sorted(wholes("validate.prefixes", node["prefixes"]))),
         prompt_tokens=tuple(sorted(wholes("validate.prompt_tokens", node["prompt_tokens"]))),
     )
+    temperature = temperature_of("temperature", config["temperature"])
     return Asked(
         output=Path(folder("output", config["output"]) or "validation"),
-        policies=policy_nodes("validate.policies", node["policies"]),
+        policies=with_fixed_sets(policy_nodes("validate.policies", node["policies"]), temperature),
         concurrency=sizes,
         domains=corpus_domains("validate.domains", node["domains"]),
         prompts_per_domain=count,
@@ -108,7 +110,7 @@ def read(config: dict[str, Any]) -> Asked:
         grid=grid,
         probe_warmup=whole("validate.probe_warmup", node["probe_warmup"]),
         probe_repeats=whole("validate.probe_repeats", node["probe_repeats"]),
-        temperature=temperature_of("temperature", config["temperature"]),
+        temperature=temperature,
         max_new_tokens=tokens,
     )
 

@@ -5,62 +5,116 @@ Its ladder of thresholds over the live batch was certified by measurement, not p
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from simulator.calibration import fit_platt, platt_edges
-from simulator.ladder import read_ladder, rung_at
-from simulator.orders.specs import BestFirstOrder, ChainOrder
-from simulator.params import fitting_anchors, whole
+from simulator.calibration import Platt, fit_platt, platt_edges
+from simulator.calibration_file import calibration_for
+from simulator.ladder import Rung, read_ladder, rung_at
+from simulator.orders.sampled import SampledOrder
+from simulator.orders.sampled_fit import sampled_edges
+from simulator.orders.specs import BestFirstOrder, ChainOrder, Order
+from simulator.params import choice, fitting_anchors, samples, whole
 from simulator.policy import Lab, Load, Policy, Step
 
-# Published for temperature 0, re-read every round.
+# Published, re-read every round: at temperature 0, and above it.
 LADDER = (
     {"max_batch": 4, "theta": 0.02},
     {"max_batch": 8, "theta": 0.05},
     {"max_batch": None, "theta": 0.15},
 )
+SAMPLED_LADDER = ({"max_batch": 8, "theta": 0.05}, {"max_batch": None, "arm": "chain"})
 
 
 class TreeSpark(Policy):
     """Verify every node whose estimated survival reaches theta(batch).
 
+    Above temperature 0 siblings are drawn without replacement, and a slot is admitted by the bound
+    it has before its token is drawn.
+
     Args:
         nodes: most nodes per request. branch: children a node may have.
         ladder: ``{max_batch, theta}`` by rising batch, the last ``max_batch`` null; ``arm: chain``
-            in place of theta verifies the plain top-1 chain instead: theta near 1 would give an
-            almost empty tree, not the chain.
+            in place of theta verifies the plain chain instead: theta near 1 would give an almost
+            empty tree, not the chain. null: the published ladder of the recording's temperature.
+        draws: above temperature 0. auto: sampled, as published. fixed: the candidate sets of
+            temperature 0.
+        calibration: a file of `task=calibrate`, whose labels are those of fixed candidate sets;
+            null: fitted now. force_calibration: take one of another recording.
     """
 
     def __init__(
-        self, nodes: int = 63, branch: int = 8, ladder: Sequence[Mapping[str, Any]] = LADDER
+        self,
+        nodes: int = 63,
+        branch: int = 8,
+        ladder: Sequence[Mapping[str, Any]] | None = None,
+        draws: str = "auto",
+        calibration: str | None = None,
+        force_calibration: bool = False,
     ) -> None:
         self._tree = {"nodes": whole("nodes", nodes), "branch": whole("branch", branch)}
+        self._published = ladder is None
+        self._climb(LADDER if ladder is None else ladder)
+        self._draws = choice("draws", draws, ("auto", "sampled", "fixed"))
+        self._file = calibration, choice("force_calibration", force_calibration, (False, True))
+
+    def _climb(self, ladder: Sequence[Mapping[str, Any]]) -> None:
         self.ladder = read_ladder(ladder)
+        self._admit = {rung: (rung.log_theta, *rung.near_log) for rung in self.ladder if rung.theta}
 
     def prepare(self, lab: Lab) -> None:
         """Fit p = sigmoid(a logit q + b) on edges whose ancestors were all accepted."""
         self.near_threshold = 0
-        raw = BestFirstOrder(scores="auto", ties="tick", **self._tree)
-        anchors = fitting_anchors(lab, "calibration")
-        self.platt = fit_platt(*platt_edges(lab.table(raw), lab.recording, anchors))
-        platt = (self.platt.a, self.platt.b)
-        self.order = BestFirstOrder(scores="auto", ties="tick", platt=platt, **self._tree)
+        temperature = lab.recording.temperature
+        if self._published:
+            self._climb(SAMPLED_LADDER if temperature else LADDER)
+        if samples(lab, self._draws):
+            self.order = SampledOrder(temperature=temperature, **self._tree)
+            self._chain: Order = replace(self.order, branch=1, nodes=lab.recording.depths)
+        else:
+            self.order = BestFirstOrder(scores="auto", ties="tick", **self._tree)
+            self._chain = ChainOrder()
+        self.platt = self._fitted(lab)
+        self.order = replace(self.order, platt=(self.platt.a, self.platt.b))
+        self._orders = {rung: self._order(rung) for rung in self.ladder}
 
-    def plan(self, load: Load) -> BestFirstOrder | ChainOrder:
-        chain = rung_at(self.ladder, load.batch).theta is None
-        return ChainOrder() if chain else self.order
+    def _fitted(self, lab: Lab) -> Platt:
+        self._read = None if self._file[0] is None else calibration_for(lab, *self._file)
+        if self._read is not None:
+            return self._read.platt
+        anchors = fitting_anchors(lab, "calibration")
+        if isinstance(self.order, SampledOrder):
+            q, accepted, _ = sampled_edges(lab.recording, self.order, anchors)
+            return fit_platt(q, accepted)
+        return fit_platt(*platt_edges(lab.table(self.order), lab.recording, anchors))
+
+    def _order(self, rung: Rung) -> Order:
+        """The rung's order: TreeSpark's loop ends at the first survival below theta.
+
+        It ends a little lower here, so that decisions near theta are still seen.
+        """
+        if rung.theta is None:
+            return self._chain
+        low, _ = rung.near_log
+        return replace(self.order, floor=low) if math.isfinite(low) else self.order
+
+    def plan(self, load: Load) -> Order:
+        return self._orders[rung_at(self.ladder, load.batch)]
 
     def allocate(self, step: Step) -> np.ndarray:
         rung, draft = rung_at(self.ladder, step.batch), step.draft
         if not rung.theta:
             return draft.size  # the whole chain, or at theta 0 a tree that only its cap stops
-        low, high = rung.near_log
-        self.near_threshold += int(np.count_nonzero((draft.score > low) & (draft.score < high)))
+        theta, low, high = self._admit[rung]
+        near = np.count_nonzero(draft.score > low) - np.count_nonzero(draft.score >= high)
+        self.near_threshold += int(near)
         # Survival falls along the order, so the admitted nodes come first; equality is admitted.
-        return np.count_nonzero(draft.score >= rung.log_theta, axis=1)  # (batch,)
+        return (draft.score >= theta).sum(axis=1)  # (batch,)
 
     def describe(self) -> dict:
-        return {"platt_a": self.platt.a, "platt_b": self.platt.b}
+        fitted = {"platt_a": self.platt.a, "platt_b": self.platt.b}
+        return fitted if self._read is None else self._read.describe()

@@ -1,0 +1,118 @@
+"""Recursive rejection: the verifier of sampled drafts, and of fixed sets by draw and match.
+
+Children of a node were drawn from q without replacement. They are tried in the sequence of their
+draws: child x, drawn from q restricted to what was not drawn before, is accepted with chance
+min(1, p(x) / q(x)), else p becomes (p - q)+ normalised. What is emitted where no child is accepted
+comes from the p that is left. So emitted tokens have the target's law, whatever q (Sequoia, arXiv
+2402.12374; TreeSpark, arXiv 2609.22098).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+from torch import Tensor
+
+from real_runner.engine.draws import IndependentDraws, KeyedDraws
+from real_runner.engine.walk import DrawAndMatch, Round, Walk, empty_walk
+from simulator.orders import Draws as Drafts
+from simulator.orders.sampled_kernel import slot_uniforms
+from traces.keyed_noise import VERIFY
+from traces.scores import log_softmax
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """Any tree above temperature 0. Fixed candidate sets are drawn and matched, see `DrawAndMatch`.
+
+    Coins are keyed by the request, its root's output index and the child's slot, or come from the
+    stream of independent draws; either way they are independent of the drafts.
+    """
+
+    draws: KeyedDraws | IndependentDraws
+
+    def walk(self, round: Round) -> Walk:
+        trees, walk = round.trees, empty_walk(round.trees)
+        if trees.sampled is None:
+            return DrawAndMatch(self.draws).walk(round)
+        parts = (trees.width, trees.parent, trees.token)
+        tree = [np.ascontiguousarray(part, np.int64) for part in parts]
+        coins, depths = self._coins(round, tree), walk.path.shape[1]
+        node, walking = np.full(len(trees), -1), np.arange(len(trees))
+        for reached in range(depths + 1):
+            logits = round.rows(walking, node[walking]).numpy()
+            p = np.exp(log_softmax(logits / self.draws.temperature))  # (n, V)
+            if reached < depths:
+                token = trees.token[walking, node[walking]]  # of any node for the root
+                parent = np.where(node[walking] < 0, trees.root[walking], token)
+                q = round.laws.sampled(walking, reached, parent, trees.sampled, p.shape[1])
+                node[walking] = try_children(*tree, coins, walking, node[walking], p, q)
+            else:
+                node[walking] = -1
+            ended = node[walking] < 0
+            walk.token[walking[ended], reached] = self._emit(
+                round, walking[ended], p[ended], reached
+            )
+            walking = walking[~ended]
+            if not len(walking):
+                break
+            walk.accepted[walking], walk.path[walking, reached] = reached + 1, node[walking]
+            walk.token[walking, reached] = trees.token[walking, node[walking]]
+        return walk
+
+    def _coins(self, round: Round, tree: list[np.ndarray]) -> np.ndarray:
+        """(b, M) one for every node."""
+        if isinstance(self.draws, IndependentDraws):
+            return self.draws.rng.random(tree[1].shape)
+        coins = np.empty(tree[1].shape)
+        key = (np.asarray(part).astype(np.uint64) for part in (round.seeds, round.output_index))
+        slot_uniforms(*key, *tree, VERIFY, coins)
+        return coins
+
+    def _emit(self, round: Round, request: np.ndarray, p: np.ndarray, reached: int) -> np.ndarray:
+        """Tokens (n,) drawn from laws p (n, V), where the walks of n requests end."""
+        with np.errstate(divide="ignore"):
+            logits = self.draws.temperature * np.log(p)
+        where = round.seeds[request], round.output_index[request] + 1 + reached
+        return self.draws.rows(logits, *where)
+
+    def first(self, logits: Tensor, seed: int) -> int:
+        return self.draws.draw(logits, seed, 0)
+
+    def drafts(self, seeds: np.ndarray, output_index: np.ndarray) -> Drafts:
+        return self.draws.drafts(seeds, output_index)
+
+
+@njit(cache=True, nogil=True)
+def try_children(width, parent, token, coins, request, node, p, q):
+    """The accepted children (n,) of nodes (-1: the root), -1 where all are rejected or none is.
+
+    width (b,), parent, token and coins (b, M) of the trees; request and node (n,); p and q (n, V)
+    are used up: p becomes what is left to emit from. Where rounding leaves none of it, that is the
+    law the next child would be drawn from.
+    """
+    accepted = np.full(len(request), -1)
+    for k in range(len(request)):
+        i = request[k]
+        for m in range(width[i]):
+            if parent[i, m] != node[k]:
+                continue
+            x = token[i, m]
+            if coins[i, m] * q[k, x] < p[k, x]:
+                accepted[k] = m
+                break
+            mass, rest = 0.0, 0.0
+            for v in range(p.shape[1]):
+                p[k, v] = max(p[k, v] - q[k, v], 0.0)
+                mass += p[k, v]
+                if v != x:
+                    rest += q[k, v]
+            q[k, x] = 0.0
+            if rest > 0.0:
+                for v in range(p.shape[1]):
+                    q[k, v] /= rest
+            for v in range(p.shape[1]):
+                p[k, v] = p[k, v] / mass if mass > 0.0 else q[k, v]
+    return accepted
