@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from simulator.params import entries as listed
 from traces.errors import InputError
 
 _ENTRY = "[first batch, last batch (null: no limit), tokens from 0]"
@@ -27,7 +28,10 @@ def read_batch_table(entries: Iterable[Any]) -> tuple[Range, ...]:
     Raises:
         InputError: naming the entry, its value and what is accepted.
     """
-    ranges = tuple(_range(f"policy.table[{i}]", entry) for i, entry in enumerate(entries))
+    ranges = tuple(
+        _range(f"policy.table[{i}]", entry)
+        for i, entry in enumerate(listed("table", entries, _ENTRY))
+    )
     if not ranges:
         raise InputError(f"policy.table is empty; accepted: a list of {_ENTRY}")
     due = 1

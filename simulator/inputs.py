@@ -39,15 +39,30 @@ def _at_temperature(trace: Mapping[str, Any], others: Any, wanted: Any) -> str:
         raise InputError(f"temperature is {wanted!r}; accepted: a number, or null")
     if trace.get("recording") not in others.values():  # another file, given in its place
         others = {load_recording(trace).temperature: trace["recording"]}
-    for temperature, name in others.items():
-        if float(temperature) == wanted:
-            return name
-    known = [float(temperature) for temperature in others]
+    known = [_number(temperature) for temperature in others]
+    for temperature, name in zip(known, others.values(), strict=True):
+        if temperature == wanted:
+            found = load_recording({"recording": name}).temperature
+            if found == wanted:
+                return name
+            raise InputError(
+                f"trace.at_temperature.{temperature:g} is {name}; accepted: a recording of that "
+                f"temperature (this one: {found:g})"
+            )
     listed = ", ".join(f"{temperature:g}" for temperature in sorted(known))
     raise InputError(
         f"temperature is {wanted!r}; accepted with trace.recording {trace.get('recording')}: "
         f"{listed}, or null"
     )
+
+
+def _number(temperature: Any) -> float:
+    try:
+        return float(temperature)
+    except (TypeError, ValueError):
+        raise InputError(
+            f"trace.at_temperature has the key {temperature!r}; accepted: temperatures"
+        ) from None
 
 
 def load_recording(trace: Mapping[str, Any]) -> Recording:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from simulator.params import entries as listed
 from traces.errors import InputError
 
 NEAR = 1e-4  # of survival: decisions this close to theta are counted and reported
@@ -41,7 +42,10 @@ def read_ladder(entries: Iterable[Mapping[str, Any]]) -> tuple[Rung, ...]:
     Raises:
         InputError: naming the entry, its value and what is accepted.
     """
-    rungs = tuple(_rung(f"policy.ladder[{i}]", entry) for i, entry in enumerate(entries))
+    rungs = tuple(
+        _rung(f"policy.ladder[{i}]", entry)
+        for i, entry in enumerate(listed("ladder", entries, _ENTRY))
+    )
     limits = [rung.max_batch for rung in rungs]
     if not rungs or limits[-1] != math.inf or sorted(set(limits)) != limits:
         raise InputError(

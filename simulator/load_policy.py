@@ -67,6 +67,15 @@ def source_hash(policy: Policy) -> str:
     return hashlib.sha256(Path(path).read_bytes()).hexdigest() if path else ""
 
 
+def files_hash(node: Mapping[str, Any]) -> str:
+    """sha256 of the content of the files that a policy's settings name: other files, other runs."""
+    name = node.get("calibration")
+    try:
+        return hashlib.sha256(Path(name).read_bytes()).hexdigest() if name else ""
+    except (OSError, TypeError):
+        return ""  # refused when it is read
+
+
 @cache
 def engine_hash() -> str:
     """sha256 of the simulator's own source: results of another version are not this one's."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,12 +27,19 @@ def choice(name: str, value: Any, accepted: tuple) -> Any:
     return value
 
 
+def entries(name: str, value: Any, entry: str) -> Sequence:
+    """`value` if it is a list; InputError naming the setting and what an entry is otherwise."""
+    if not isinstance(value, list | tuple):
+        raise InputError(f"policy.{name} is {value!r}; accepted: a list of {entry}")
+    return value
+
+
 def positive(name: str, value: Any) -> float | None:
     """`value` as a finite float above 0, or None; InputError naming the setting otherwise."""
     if value is None:
         return None
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not 0 < value < float("inf"):
+    if not number or not 0 < value <= 1e300:
         raise InputError(f"policy.{name} is {value!r}; accepted: a number above 0, or null")
     return float(value)
 

@@ -15,7 +15,7 @@ import numpy as np
 from simulator.cost import StepCost
 from simulator.inputs import choose_sequences, load_cost, load_recording, typical_context
 from simulator.ledger import Facts, texts_of
-from simulator.load_policy import engine_hash, make_policy, source_hash
+from simulator.load_policy import engine_hash, files_hash, make_policy, source_hash
 from simulator.orders.specs import Order
 from simulator.orders.table import OrderTable
 from simulator.policy import FITTING, Lab, Policy
@@ -47,6 +47,7 @@ class Job:
             "recording": self.recording.content_hash,
             "profile": repr(self.cost.profile),
             "policy": source_hash(self.policy),
+            "policy_files": files_hash(self.config["policy"]),
             "engine": engine_hash(),
         }
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

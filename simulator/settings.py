@@ -11,6 +11,7 @@ from simulator.goodput import parse_goodput
 from traces.errors import InputError
 
 TASKS = ("run", "rtable", "published", "bounds", "calibrate", "tournament", "claims")
+LARGEST = 1e300  # of numbers that must stay finite in what is computed from them
 GROUPS = ("policy", "trace", "latency", "server")
 OF_TASKS = TASKS[1:]  # settings of one task
 SCALARS = (
@@ -137,13 +138,14 @@ def _whole(name: str, value: Any, least: int, accepted: str, optional: bool = Fa
 
 def _positive(name: str, value: Any) -> None:
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not (number and 0 < value < math.inf):
+    if not (number and 0 < value <= LARGEST):
         raise InputError(f"{name} is {value!r}; accepted: a finite number above 0")
 
 
 def _rate(value: Any) -> float:
     value = math.inf if value == "inf" else value
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 1e-6:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not (value == math.inf or 1e-6 <= value <= LARGEST):
         raise InputError(
             f"request_rate is {value!r}; accepted: requests per second from 1e-6, or inf"
         )

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from simulator.params import entries as listed
 from traces.errors import InputError
 
 _KEYS = {"min_batch", "lengths", "down"}
@@ -67,7 +68,10 @@ def read_tiers(entries: Iterable[Mapping[str, Any]]) -> tuple[Tier, ...]:
     Raises:
         InputError: naming the entry, its value and what is accepted.
     """
-    tiers = tuple(_tier(f"policy.tiers[{i}]", entry) for i, entry in enumerate(entries))
+    tiers = tuple(
+        _tier(f"policy.tiers[{i}]", entry)
+        for i, entry in enumerate(listed("tiers", entries, _ENTRY))
+    )
     batches = [tier.min_batch for tier in tiers]
     if not tiers or batches[0] != 1 or sorted(set(batches)) != batches:
         raise InputError(f"policy.tiers has min_batch {batches}; accepted: rising, from 1")

@@ -205,10 +205,9 @@ def test_another_load_plays_only_what_is_new(played, recorded, capsys):
 
 
 def test_policies_that_cannot_play_are_noted(here, recorded, capsys):
-    rivals = "[{policy:not_yet},{policy:fixed_chain,grid:{length:[9]}},cast]"
+    rivals = "[{policy:fixed_chain,grid:{length:[9]}},cast]"
     assert main(words(recorded, rivals=rivals, concurrency="[2]", domains="mixture")) == 0
     printed = capsys.readouterr().out
-    assert "note: not_yet: no such policy in conf/policy, left out" in printed
     assert "note: fixed_chain length=9: policy.length is 9; accepted:" in printed
     assert {row["other"] for row in rows("out/tournament.csv")} == {"fixed_chain"}  # cast is itself
 
@@ -259,7 +258,7 @@ def test_bad_settings_are_refused(config, change, message):
     [
         ({"workers": "0"}, "tournament.workers is 0; accepted:"),
         ({"speed": "1"}, "unknown key tournament.speed; accepted:"),
-        ({"rivals": "[nobody]"}, "tournament.rivals: none of them plays"),
+        ({"rivals": "[nobody]"}, "tournament.rivals[0].policy is 'nobody'; accepted: "),
     ],
 )
 def test_the_command_refuses_in_one_line(here, recorded, capsys, change, message):

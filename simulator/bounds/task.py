@@ -19,6 +19,7 @@ from traces.errors import InputError
 from traces.recording import Recording
 
 NAME = "bounds.json"
+MOST = 4096  # requests of a batch
 _DEFAULTS = {"nodes": 63, "branch": 8, "scores": "auto", "batches": [1, 4, 16, 64]}
 
 
@@ -65,9 +66,11 @@ def _order(node: Mapping[str, Any]) -> BestFirstOrder:
 
 
 def _batches(value: Any) -> tuple[int, ...]:
-    whole = isinstance(value, list) and value and all(type(n) is int and n > 0 for n in value)
-    if not whole:
-        raise InputError(f"bounds.batches is {value!r}; accepted: a list of whole numbers from 1")
+    listed = isinstance(value, list) and value
+    if not listed or not all(type(n) is int and 0 < n <= MOST for n in value):
+        raise InputError(
+            f"bounds.batches is {value!r}; accepted: a list of whole numbers, 1 to {MOST}"
+        )
     return tuple(sorted(set(value)))
 
 

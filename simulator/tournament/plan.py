@@ -45,7 +45,6 @@ class Plan:
 
     candidate: Entrant
     rivals: tuple[Rival, ...]
-    notes: tuple[str, ...]
     deployments: tuple[Deployment, ...]
     each_domain: bool
     concurrency: tuple[int, ...]
@@ -90,11 +89,10 @@ def read_plan(cfg: Mapping[str, Any]) -> Plan:
     missing = [key for key in KNOWN["tournament"] if key not in node]
     if missing:
         raise InputError(f"tournament.{missing[0]} is missing; accepted: see --help")
-    rivals, notes = read_rivals(node["rivals"])
+    rivals = read_rivals(node["rivals"])
     plan = Plan(
         candidate=_candidate(cfg, node["candidate"]),
         rivals=tuple(rivals),
-        notes=tuple(notes),
         deployments=_deployments(cfg, node),
         each_domain=_one_of(node, "domains", ("each", MIXTURE)) == "each",
         concurrency=_whole_list(node, "concurrency", 1),

@@ -14,7 +14,7 @@ import numpy as np
 from simulator.cost import Source
 from simulator.inputs import choose_sequences, load_cost, load_recording
 from simulator.ledger import Facts
-from simulator.load_policy import make_policy
+from simulator.load_policy import files_hash, make_policy
 from simulator.metrics import throughput, window_tokens
 from simulator.run import Job, prepare, simulate, tables_of
 from simulator.settings import Settings
@@ -41,6 +41,7 @@ class Match:
         parts = {
             "policy": {key: value for key, value in self.policy.items() if key != "name"},
             "source": source_of(str(self.policy["_target_"])),
+            "files": files_hash(self.policy),
             "recording": recording.content_hash,
             "texts": [self.trace["split"], self.trace["domains"]],
             "profile": _profile(json.dumps(self.latency, sort_keys=True)),

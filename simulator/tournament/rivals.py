@@ -67,11 +67,12 @@ class Rival:
             raise InputError(f"{self.where}, {entrant.policy} {entrant.setting}: {error}") from None
 
 
-def read_rivals(value: Any) -> tuple[list[Rival], list[str]]:
-    """The rivals of `tournament.rivals`, and a note for each whose policy does not exist.
+def read_rivals(value: Any) -> list[Rival]:
+    """The rivals of `tournament.rivals`.
 
     Raises:
-        InputError: not a list of ``{policy, grid}``, nor the name of a file in conf/tournament.
+        InputError: not a list of ``{policy, grid}``, nor the name of a file in conf/tournament, or
+            an unknown policy.
     """
     where = "tournament.rivals"
     if isinstance(value, str):
@@ -81,20 +82,14 @@ def read_rivals(value: Any) -> tuple[list[Rival], list[str]]:
             f"{where} is {value!r}; accepted: a list of {{policy, grid}}, or a file's name of "
             f"{', '.join(names('tournament'))}"
         )
-    rivals, notes = [], []
-    for index, entry in enumerate(value):
-        rival = _read_rival(f"{where}[{index}]", entry)
-        if isinstance(rival, str):
-            notes.append(rival)
-        else:
-            rivals.append(rival)
+    rivals = [_read_rival(f"{where}[{index}]", entry) for index, entry in enumerate(value)]
     twice = [r.policy for i, r in enumerate(rivals) if r.policy in [q.policy for q in rivals[:i]]]
     if twice:
         raise InputError(f"{where}: {twice[0]} stands there twice; accepted: one grid for each")
-    return rivals, notes
+    return rivals
 
 
-def _read_rival(where: str, entry: Any) -> Rival | str:
+def _read_rival(where: str, entry: Any) -> Rival:
     if isinstance(entry, str):
         entry = {"policy": entry}
     if not isinstance(entry, Mapping) or not isinstance(entry.get("policy"), str):
@@ -104,7 +99,9 @@ def _read_rival(where: str, entry: Any) -> Rival | str:
         raise InputError(f"unknown key {where}.{unknown[0]}; accepted: policy, grid")
     name, grid = entry["policy"], _read_grid(f"{where}.grid", entry.get("grid"))
     if name not in names("policy") and not name.endswith((".yaml", ".yml")):
-        return f"{name}: no such policy in conf/policy, left out"
+        raise InputError(
+            f"{where}.policy is {name!r}; accepted: {', '.join(names('policy'))}, or a YAML file"
+        )
     node = read_option("policy", name, f"{where}.policy")
     return Rival(policy_name(node), node, grid, where)
 

@@ -50,7 +50,7 @@ class Store:
             try:
                 data = json.loads(line)
                 self._known[data["key"]] = _result(data["result"])
-            except (ValueError, KeyError, TypeError) as error:
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
                 raise InputError(
                     f"{self.path}: line {number} is no result of a tournament; accepted: the file "
                     "as it was written, or another hydra.run.dir"
@@ -61,4 +61,15 @@ class Store:
 
 
 def _result(data: dict[str, Any]) -> Result | str:
-    return data[REFUSED] if REFUSED in data else Result(**data)
+    if REFUSED in data:
+        return str(data[REFUSED])
+    result = Result(**data)
+    numbers = (result.tokens_s, result.modelled, result.clamped, *result.tokens, *result.seconds)
+    if result.nodes_per_request is not None:
+        numbers = (*numbers, result.nodes_per_request)
+    whole = (result.requests, *result.prompts)
+    sizes = {len(result.prompts), len(result.tokens), len(result.seconds)}
+    good = all(isinstance(one, int | float) and 0 <= one < float("inf") for one in numbers)
+    if not good or not all(type(one) is int for one in whole) or len(sizes) > 1:
+        raise ValueError("not the numbers of a result")
+    return result

@@ -45,7 +45,7 @@ def run(cfg: Mapping[str, Any], folder: Path) -> None:
     overall = [line for one in standings for line in one.overall()]
     write_tables(folder, plan, cells, overall)
     print_tournament(plan, cells, overall)
-    _print_notes(plan, standings)
+    _print_notes(standings)
     where, seconds = short_path(folder / CELLS), time.monotonic() - begun
     print(f"{played} simulations in {seconds:.0f} s, results in {where}", flush=True)
 
@@ -61,9 +61,7 @@ def _play(plan: Plan, store: Store) -> tuple[list[Standings], int]:
     return standings, played
 
 
-def _print_notes(plan: Plan, standings: list[Standings]) -> None:
-    for note in plan.notes:
-        print(f"note: {note}")
+def _print_notes(standings: list[Standings]) -> None:
     refused = {}
     for one in standings:
         for name, reason in one.field.refused.items():
