@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 RUN ?= runs/demo
-POLICIES := autoregressive,fixed_chain,tuned_chain,fixed_tree,cast,treespark
+POLICIES := autoregressive,fixed_chain,tuned_chain,fixed_tree,cast,treespark,priced_survival
 
 # Of `make gpu-surface` and `make gpu-validate`; nothing: the first that is not done.
 GPU_WORDS := $(if $(SHAPE),shape=$(SHAPE)) $(if $(MODE),mode=$(MODE)) $(WORDS)
@@ -30,7 +30,7 @@ figures: $(VENV)/base ## redraw the figures of the last demo (RUN=folder for ano
 	$(BIN)/python -m analysis $(RUN) --out $(RUN)/figures
 
 test: $(VENV)/test ## set up and run every test
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(VENV)/test ## ruff, as in continuous integration
 	$(BIN)/ruff check .

@@ -1,8 +1,13 @@
-"""Fixtures shared by the tests of the command line."""
+"""Threads of the tests, and fixtures shared by the tests of the command line."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+
+# Before NumPy and PyTorch are loaded: workers share the cores, and threads of theirs that wait
+# for each other burn what the other workers need. Processes that tests start inherit it.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import pytest

@@ -1,9 +1,9 @@
-"""Slow reference for every shipped policy: explicit trees from raw scores, walked token by token.
+"""Slow reference for drafts: explicit trees from raw scores, walked token by token.
 
 Starts from a recording's arrays (`pool_token`, or `hidden`, `head` and Markov factors), computes
-the drafter's laws itself, grows trees of node objects by each policy's published rule and walks
-down them along the target's own tokens. Shares no code with the simulator's orders, policies,
-calibration or selection.
+the drafter's laws itself, grows trees of node objects and walks down them along the target's own
+tokens. Shares no code with the simulator's orders. Further trees: `tests.reference_orders`; what
+policies make of them: `tests.reference_rules`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-TOP = 8  # children any rule here may look at
+TOP = 8  # children looked at where a rule does not say
 NEAR = 1e-12  # log-scores closer than this are equal up to rounding
 
 Children = list[tuple[int, float]]  # (token, log q), best first
@@ -56,11 +56,17 @@ class Tree:
     def paths(self) -> frozenset[tuple[int, ...]]:
         return frozenset(node.path() for node in self.nodes)
 
+    def first(self, width: int, cut: float | None = None) -> Tree:
+        """The tree of the first `width` nodes; the nodes themselves are shared."""
+        kept, left = self.nodes[:width], self.nodes[width:]
+        return Tree(self.root, kept, [*left, *self.rejected], cut)
+
     def accepted(self, future: Iterable[int]) -> list[int]:
         """Draft tokens on the way down along `future`, the target's tokens behind the anchor."""
         node, tokens = self.root, []
         for token in future:
-            node = next((child for child in node.children if child.token == token), None)
+            below = (child for child in node.children if child.place < len(self.nodes))
+            node = next((child for child in below if child.token == token), None)
             if node is None:
                 break
             tokens.append(node.token)
@@ -84,7 +90,7 @@ class RawScores:
             self._head = arrays["head"].astype(np.float64)  # (V, d)
         self._base: dict[int, np.ndarray] = {}
         self._bias: dict[int, np.ndarray] = {}
-        self._laws: dict[tuple, Children] = {}
+        self._laws: dict[tuple, tuple[int, Children]] = {}  # with how many were asked for
 
     def anchor_token(self, anchor: int) -> int:
         return int(self._arrays["tokens"][self._arrays["anchor_pos"][anchor]])
@@ -94,19 +100,22 @@ class RawScores:
         first = int(self._arrays["anchor_pos"][anchor]) + 1
         return self._arrays["tokens"][first : first + (count or self.depths)].tolist()
 
-    def children(self, anchor: int, depth: int, parent: int | None) -> Children:
-        """The likeliest tokens at 0-based `depth` under token `parent`; None: no Markov bias."""
-        key = (anchor, depth, None if self.pooled else parent)
-        if key not in self._laws:
-            listed = self._pool if self.pooled else self._conditional
-            self._laws[key] = listed(*key)
-        return self._laws[key]
+    def children(self, anchor: int, depth: int, parent: int | None, count: int = TOP) -> Children:
+        """The `count` likeliest tokens at 0-based `depth` under token `parent`, if there are.
 
-    def _pool(self, anchor: int, depth: int, _parent: None) -> Children:
-        tokens = self._arrays["pool_token"][anchor, depth, :TOP].tolist()
+        parent None: no Markov bias.
+        """
+        key = (anchor, depth, None if self.pooled else parent)
+        if key not in self._laws or self._laws[key][0] < count:
+            listed = self._pool if self.pooled else self._conditional
+            self._laws[key] = count, listed(*key, count)
+        return self._laws[key][1][:count]
+
+    def _pool(self, anchor: int, depth: int, _parent: None, count: int) -> Children:
+        tokens = self._arrays["pool_token"][anchor, depth, :count].tolist()
         return list(zip(tokens, self._arrays["pool_logprob"][anchor, depth].tolist()))
 
-    def _conditional(self, anchor: int, depth: int, parent: int | None) -> Children:
+    def _conditional(self, anchor: int, depth: int, parent: int | None, count: int) -> Children:
         if anchor not in self._base:
             hidden = self._arrays["hidden"][anchor].astype(np.float64)  # (D, d)
             self._base[anchor] = hidden @ self._head.T  # (D, V)
@@ -116,10 +125,20 @@ class RawScores:
         logits[self._banned] = -np.inf
         peak = logits.max()
         logq = logits - (peak + math.log(np.exp(logits - peak).sum()))
-        eighth = np.partition(logq, -TOP)[-TOP]
-        best = np.flatnonzero(logq >= eighth).tolist()
-        best.sort(key=lambda token: (-logq[token], token))
-        return [(token, float(logq[token])) for token in best[:TOP]]
+        least = np.partition(logq, -count)[-count] if count < len(logq) else -np.inf
+        best = np.flatnonzero((logq >= least) & (logq > -np.inf))
+        best = best[np.lexsort((best, -logq[best]))][:count]
+        return list(zip(best.tolist(), logq[best].tolist()))
+
+    def confidence(self, anchor: int, depth: int, parent: int) -> float | None:
+        """Logit of the confidence head at 0-based `depth` under token `parent`, if recorded."""
+        names = ("confidence_hidden", "confidence_parent", "confidence_bias")
+        if names[0] not in self._arrays:
+            return None
+        state, factor, bias = (self._arrays[name].astype(np.float64) for name in names)
+        seen = self._arrays["hidden"][anchor, depth].astype(np.float64)
+        above = self._arrays["markov_w1"][parent].astype(np.float64)
+        return float(seen @ state + above @ factor + bias[0])
 
     def _markov(self, parent: int) -> np.ndarray:
         if parent not in self._bias:
@@ -142,15 +161,17 @@ def chain(raw: RawScores, anchor: int, length: int) -> Tree:
     return tree
 
 
-def lister(raw: RawScores, anchor: int, scores: str) -> Callable[[Node], Children]:
-    """Children of a node: under its own token, or one list per depth for all nodes."""
+def lister(
+    raw: RawScores, anchor: int, scores: str, count: int = TOP
+) -> Callable[[Node], Children]:
+    """Up to `count` children of a node: under its own token, or one list per depth for all."""
     if scores in ("auto", "parent"):
-        return lambda node: raw.children(anchor, node.depth, node.token)
+        return lambda node: raw.children(anchor, node.depth, node.token, count)
     if scores == "marginal":
-        return lambda node: raw.children(anchor, node.depth, None)
+        return lambda node: raw.children(anchor, node.depth, None, count)
     greedy = chain(raw, anchor, raw.depths)
     before = [greedy.root.token, *(node.token for node in greedy.nodes)]
-    return lambda node: raw.children(anchor, node.depth, before[node.depth])
+    return lambda node: raw.children(anchor, node.depth, before[node.depth], count)
 
 
 def calibrated(logq: float, a: float, b: float) -> float:
@@ -185,9 +206,9 @@ def best_first(
     `edge` turns a log-probability into the log weight of an edge.
     """
     tree, waiting, tick = Tree(Node(raw.anchor_token(anchor))), [], 0
-    listed, node = lister(raw, anchor, scores), tree.root
+    listed, node = lister(raw, anchor, scores, branch), tree.root
     while len(tree.nodes) < nodes:
-        below = listed(node)[:branch] if node.depth < raw.depths else []
+        below = listed(node) if node.depth < raw.depths else []
         for rank, (token, logq) in enumerate(below):
             child = Node(token, node, node.depth + 1, rank, node.score + edge(logq))
             heapq.heappush(waiting, (key(child, tick), tick, child))
@@ -226,126 +247,3 @@ def shaped(
         for _, child in level:
             tree.admit(child)
     return tree
-
-
-# ---------------------------------------------------------------- policies
-# Each: (settings of its YAML, what it fitted, raw scores, anchors of the step) -> their trees.
-
-
-def autoregressive(config, fit, raw: RawScores, anchors: Sequence[int]) -> list[Tree]:
-    return [chain(raw, anchor, 0) for anchor in anchors]
-
-
-def fixed_chain(config, fit, raw: RawScores, anchors: Sequence[int]) -> list[Tree]:
-    return [chain(raw, anchor, config["length"]) for anchor in anchors]
-
-
-def tuned_chain(config, fit, raw: RawScores, anchors: Sequence[int]) -> list[Tree]:
-    """At the length it says it chose for a batch of this size."""
-    length = fit["length_by_batch"][str(len(anchors))]
-    return [chain(raw, anchor, length) for anchor in anchors]
-
-
-def fixed_tree(config, fit, raw: RawScores, anchors: Sequence[int]) -> list[Tree]:
-    """Best-first, or widths per depth (then one each), or children of every node."""
-    if config.get("widths"):
-        tail = [1] * (raw.depths - len(config["widths"])) if config["tail_chain"] else []
-        levels = [(width, width) for width in [*config["widths"], *tail]]
-    elif config.get("branching"):
-        levels = [(None, branch) for branch in config["branching"]]
-    else:
-        grow = {key: config[key] for key in ("nodes", "branch", "scores")}
-        return [best_first(raw, anchor, **grow) for anchor in anchors]
-    return [shaped(raw, anchor, levels, config["scores"]) for anchor in anchors]
-
-
-def cast_scores(config, raw: RawScores) -> str:
-    """By itself: marginals of a block drafter, along the greedy chain for the other kind."""
-    by_itself = "marginal" if raw.pooled else "marginal_biased"
-    return by_itself if config["scores"] == "auto_marginal" else config["scores"]
-
-
-def cast(config, fit, raw: RawScores, anchors: Sequence[int]) -> list[Tree]:
-    """Alone: the static width. In a batch: the best nodes of all requests share a budget.
-
-    Ties of the shared budget: earlier request, then earlier node (arXiv 2610.00321, PER_REQUEST).
-    """
-    scores = cast_scores(config, raw)
-    if len(anchors) == 1:
-        return [best_first(raw, anchors[0], fit["width"], scores)]
-    most, budget = config["max_nodes_per_request"], len(anchors) * config["nodes_per_request"]
-    trees = [best_first(raw, anchor, most, scores) for anchor in anchors]
-    pool = [(-n.score, r, n.place, n) for r, tree in enumerate(trees) for n in tree.nodes]
-    pool.sort(key=lambda entry: entry[:3])
-    kept = {id(node) for *_, node in pool[:budget]}
-    for tree in trees:
-        _keep(tree, kept, cut=pool[:budget][-1][3].score)
-    return trees
-
-
-def _keep(tree: Tree, kept: set[int], cut: float) -> None:
-    for node in (tree.root, *tree.nodes):
-        node.children = [child for child in node.children if id(child) in kept]
-    tree.rejected = [*tree.rejected, *(node for node in tree.nodes if id(node) not in kept)]
-    tree.nodes = [node for node in tree.nodes if id(node) in kept]
-    tree.cut = cut
-
-
-def cast_width(config, raw: RawScores, anchors: Sequence[int], packed, ms) -> int:
-    """CAST's static width from the trees of `anchors` and a batch-one latency probe.
-
-    Nodes are added while the next one's mean mass is worth its share of the round; the width is
-    the first deployed one that reaches the stop.
-    """
-    deployed = (15, 31, 47, 63, 95, 127)
-    scores, masses = cast_scores(config, raw), np.zeros((len(anchors), deployed[-1]))
-    for row, anchor in zip(masses, anchors):
-        nodes = best_first(raw, anchor, deployed[-1], scores).nodes
-        row[: len(nodes)] = [math.exp(node.score) for node in nodes]
-    rho = masses.mean(axis=0)
-    fitted = [(n, t) for n, t in zip(packed, ms) if 16 <= n <= 128]
-    c1, c0 = np.polyfit(*zip(*fitted), deg=1)
-    stop = 1
-    while stop < len(rho):
-        if rho[stop] < c1 * (1 + rho[:stop].sum()) / (c0 + c1 * (stop + 1)):
-            break
-        stop += 1
-    return min((width for width in deployed if width >= stop), default=deployed[-1])
-
-
-def treespark(config, fit, raw: RawScores, anchors: Sequence[int]) -> list[Tree]:
-    """The rung of the live batch: a survival threshold, or the whole plain chain."""
-    batch = len(anchors)
-    rung = next(r for r in config["ladder"] if r["max_batch"] is None or batch <= r["max_batch"])
-    if rung.get("arm") == "chain":
-        return [chain(raw, anchor, raw.depths) for anchor in anchors]
-    grow = {
-        "nodes": config["nodes"],
-        "branch": config["branch"],
-        "key": by_push,
-        "edge": lambda logq: calibrated(logq, fit["platt_a"], fit["platt_b"]),
-        "least": math.log(rung["theta"]) if rung["theta"] else None,
-    }
-    return [best_first(raw, anchor, **grow) for anchor in anchors]
-
-
-RULES = {
-    "autoregressive.Autoregressive": autoregressive,
-    "fixed_chain.FixedChain": fixed_chain,
-    "tuned_chain.TunedChain": tuned_chain,
-    "fixed_tree.FixedTree": fixed_tree,
-    "cast.Cast": cast,
-    "treespark.TreeSpark": treespark,
-}
-
-
-def verified_trees(
-    config: Mapping[str, Any], fit: Mapping[str, Any], raw: RawScores, anchors: Sequence[int]
-) -> list[Tree]:
-    """Trees that a policy verifies in a step over `anchors`, in slot order.
-
-    Args:
-        config: the policy's YAML. fit: what the policy says it fitted (`describe()`).
-    """
-    name = config["_target_"].removeprefix("simulator.policies.")
-    return RULES[name](config, fit, raw, [int(anchor) for anchor in anchors])

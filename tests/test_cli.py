@@ -11,7 +11,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 from simulator.app import folder_name, main
-from simulator.command_line import normalised
+from simulator.command_line import CONF, normalised
 from simulator.command_line import parse as parse_command
 from traces.errors import InputError
 
@@ -161,7 +161,9 @@ def test_rtable(here, recorded, capsys):
 
 def test_help_and_cfg_write_nothing(here, capsys):
     assert main(["--help"]) == 0
-    assert "policy: autoregressive" in capsys.readouterr().out
+    listed = re.search("^policy: (.*)$", capsys.readouterr().out, re.MULTILINE)
+    shipped = {path.stem for path in (CONF / "policy").glob("*.yaml")}
+    assert listed[1].split(", ") == sorted(shipped)
     assert main(["--cfg", "job", "+policy=cast"]) == 0
     assert "_target_: simulator.policies.cast.Cast" in capsys.readouterr().out
     assert files(here) == set()

@@ -69,7 +69,7 @@ def test_recordings_are_shipped(name):
 
 @pytest.mark.parametrize(
     ("name", "jobs"),
-    [("concurrency_sweep", 6 * 5), ("arrival_rate_sweep", 4 * 5), ("bursty_arrivals", 3 * 3 * 3)],
+    [("concurrency_sweep", 7 * 5), ("arrival_rate_sweep", 4 * 5), ("bursty_arrivals", 3 * 3 * 3)],
 )
 def test_experiments_are_sweeps(name, jobs):
     found = job_overrides(parse([f"experiment={name}"]))

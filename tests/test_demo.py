@@ -24,7 +24,7 @@ def test_demo_ends_with_a_table_and_a_figure(tmp_path):
     ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    assert len(list(run.rglob("summary.json"))) == 30  # 6 policies x 5 concurrencies
+    assert len(list(run.rglob("summary.json"))) == 35  # 7 policies x 5 concurrencies
     for policy in (
         "autoregressive",
         "fixed_chain",
@@ -32,6 +32,7 @@ def test_demo_ends_with_a_table_and_a_figure(tmp_path):
         "fixed_tree",
         "cast",
         "treespark",
+        "priced_survival",
     ):
         assert policy in done.stdout
     figures = list((run / "figures").glob("throughput_vs_concurrency*.png"))

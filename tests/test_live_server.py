@@ -72,10 +72,11 @@ class TimedEngine:
         self.clock.work(DRAFT)
         return "block"
 
-    def order(self, spec, block) -> OrderTable:
+    def order(self, spec, block, seeds, output_index) -> OrderTable:
         self.clock.work(ORDER)
         assert block == "block"
         batch = self.batch
+        assert len(seeds) == len(output_index) == batch
         row, step = np.ones((batch, 1)), np.array([[1, 2]])
         return OrderTable(
             spec,

@@ -15,10 +15,11 @@ from simulator.one_line import one_line
 from traces.errors import InputError
 
 ROOT = Path(__file__).parents[1]
+POLICIES = sorted(path.stem for path in (ROOT / "conf" / "policy").glob("*.yaml"))
 
 REFUSED = {
-    "policy=nope": "accepted: autoregressive, cast",
-    "+policy=nope": "accepted: autoregressive, cast",
+    "policy=nope": f"accepted: {', '.join(POLICIES)}\n",
+    "+policy=nope": f"accepted: {', '.join(POLICIES)}\n",
     "policy=null": "Config group",
     "trace=nope": "accepted: small_block",
     "trace=nope.safetensors": "nope.safetensors: no such recording",

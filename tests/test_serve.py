@@ -27,12 +27,14 @@ from real_runner.serving import live  # noqa: E402
 from real_runner.serving.outputs import OutputLog  # noqa: E402
 from real_runner.serving.prompts import DOMAIN  # noqa: E402
 from real_runner.serving.server import LiveServer  # noqa: E402
+from simulator.command_line import CONF  # noqa: E402
 from simulator.run import load, prepare, run_job  # noqa: E402
 from simulator.settings import Settings  # noqa: E402
 from simulator.workload import make_workload  # noqa: E402
 from traces.catalog import find_recording  # noqa: E402
 from traces.errors import InputError  # noqa: E402
 
+POLICIES = sorted(path.stem for path in (CONF / "policy").glob("*.yaml"))
 DOMAINS = "record.small.domains=[arithmetic,report]"  # the others read the whole library first
 SHORT = ("max_new_tokens=12", "num_prompts=7", "max_concurrency=3", DOMAINS)
 LINES = [
@@ -279,7 +281,7 @@ def test_which_errors_are_lack_of_memory():
 
 
 REFUSED = {
-    "policy=none": "policy is 'none'; accepted: autoregressive",
+    "policy=none": f"policy is 'none'; accepted: {', '.join(POLICIES)}\n",
     "policy.width=-1": "width",
     "temperature=-1": "temperature is -1; accepted: a number, 0 to 10",
     "max_new_tokens=0": "max_new_tokens is 0; accepted: a whole number, 1 to",

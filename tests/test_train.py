@@ -28,12 +28,19 @@ TOY = [
     "train.drafter_anchors=3", "train.threads=1",
 ]  # fmt: skip
 
+ENV = {
+    "PYTHONPATH": str(ROOT),
+    "TORCHDYNAMO_DISABLE": "1",
+    "OMP_NUM_THREADS": "1",
+    "PATH": "/usr/bin:/bin",
+}
+
 
 def run(*words, cwd):
     return subprocess.run(
         [sys.executable, "-m", "real_runner", *words],
         cwd=cwd,
-        env={"PYTHONPATH": str(ROOT), "TORCHDYNAMO_DISABLE": "1", "PATH": "/usr/bin:/bin"},
+        env=ENV,
         capture_output=True,
         text=True,
         timeout=300,

@@ -62,6 +62,7 @@ def live_summary(
             "order_ties": int(facts.steps["order_ties"].sum()),
             "threshold": int(policy.near_threshold),
         },
+        "sampled_error_bound": None,  # of replays; live drafts are what they are
         "cost_shares": _cost_shares(facts),
         "acceptance_length_by_budget": None,
         "config_hash": _config_hash(live, policy),

@@ -1,0 +1,151 @@
+"""Slow reference for the further drafts: lists, layers, given shapes, chains with evidence.
+
+Every order of a policy whose widths depend on its state or on costs has a tree here; the policy
+then decides on this tree's arrays instead of a table's.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tests.reference import (
+    Node,
+    RawScores,
+    Tree,
+    best_first,
+    by_depth,
+    by_push,
+    calibrated,
+    chain,
+    lister,
+)
+
+MOST = math.log((1 - 1e-9) / 1e-9)  # logit of the largest q that is told from 1
+
+
+def by_ranks(raw: RawScores, anchor: int, nodes: int, scores: str, branch: int) -> Tree:
+    """DDTree (arXiv 2604.12989): one list per depth; ties to the smaller tuple of ranks."""
+    tree, listed = Tree(Node(raw.anchor_token(anchor))), lister(raw, anchor, scores, branch)
+    waiting: list[tuple] = []
+
+    def offer(parent: Node, rank: int, above: tuple[int, ...]) -> None:
+        row = listed(parent) if parent.depth < raw.depths else []
+        if rank < len(row):
+            token, logq = row[rank]
+            node = Node(token, parent, parent.depth + 1, rank, parent.score + logq)
+            heapq.heappush(waiting, (-node.score, (*above, rank), node))
+
+    offer(tree.root, 0, ())
+    while waiting and len(tree.nodes) < nodes:
+        _, ranks, node = heapq.heappop(waiting)
+        tree.admit(node)
+        tree.cut = node.score
+        offer(node.parent, node.rank + 1, ranks[:-1])
+        offer(node, 0, ranks)
+    tree.rejected = [node for *_, node in waiting]
+    return tree
+
+
+def layers(
+    raw: RawScores,
+    anchor: int,
+    branch: int,
+    beam: int,
+    nodes: int,
+    depth_cap: int | None = None,
+    min_gain: float | None = None,
+) -> Tree:
+    """EAGLE-2, PCTree and OPT-Tree: the best `beam` nodes of a layer get children, all are ranked.
+
+    Ties to the shallower node, then the earlier one. OPT-Tree's E is the mass of the best `beam`
+    nodes so far; a layer that adds no more than `min_gain` is the last.
+    """
+    tree = Tree(Node(raw.anchor_token(anchor)))
+    listed, pool, frontier, mass = lister(raw, anchor, "auto", branch), [], [tree.root], 0.0
+    for _ in range(min(depth_cap or raw.depths, raw.depths)):
+        layer = [
+            Node(token, parent, parent.depth + 1, rank, parent.score + logq)
+            for parent in frontier
+            for rank, (token, logq) in enumerate(listed(parent))
+        ]
+        pool += layer
+        frontier = sorted(layer, key=lambda node: -node.score)[:beam]
+        before, mass = mass, sum(heapq.nlargest(beam, (math.exp(node.score) for node in pool)))
+        if min_gain is not None and mass - before <= min_gain:
+            break
+    pool.sort(key=lambda node: (-node.score, node.depth))  # stable
+    for node in pool[:nodes]:
+        tree.admit(node)
+        tree.cut = node.score
+    tree.rejected = pool[nodes:]
+    return tree
+
+
+def listed_tree(raw: RawScores, anchor: int, parents: Sequence[int], ranks: Sequence[int]) -> Tree:
+    """The tree whose nodes are these children of these nodes, -1 the anchor."""
+    tree = Tree(Node(raw.anchor_token(anchor)))
+    for above, rank in zip(parents, ranks, strict=True):
+        parent = tree.root if above < 0 else tree.nodes[above]
+        token, logq = raw.children(anchor, parent.depth, parent.token, rank + 1)[rank]
+        tree.admit(Node(token, parent, parent.depth + 1, rank, parent.score + logq))
+    return tree
+
+
+def evident_chain(
+    raw: RawScores, anchor: int, evidence: str, maps: Sequence[tuple[float, float]] | None
+) -> Tree:
+    """The likeliest chain, scored by what its evidence says: log sigmoid(a x + b), summed."""
+    tree = chain(raw, anchor, raw.depths)
+    for node in tree.nodes:
+        depth, above = node.depth - 1, node.parent
+        if evidence == "confidence":
+            seen = raw.confidence(anchor, depth, above.token)
+        else:
+            (_, best), (_, second) = raw.children(anchor, depth, above.token, 2)
+            seen = min(best - second, MOST)
+        a, b = maps[depth] if maps else (1.0, 0.0)
+        node.score = above.score + log_sigmoid(a * seen + b)
+    return tree
+
+
+def log_sigmoid(x: float) -> float:
+    return x - math.log1p(math.exp(x)) if x < 0 else -math.log1p(math.exp(-x))
+
+
+def drafted(order: Any, raw: RawScores, anchor: int) -> Tree:
+    """The whole tree of an order, told by its own settings."""
+    kind = type(order).__name__
+    if kind == "ChainOrder":
+        return chain(raw, anchor, order.length or raw.depths)
+    if kind == "ScoredChain":
+        return evident_chain(raw, anchor, order.evidence, order.maps)
+    if kind == "MarginalOrder":
+        branch = order.branch or order.nodes
+        return by_ranks(raw, anchor, order.nodes, order.scores, branch)
+    if kind == "ShapeOrder":
+        return listed_tree(raw, anchor, order.parents, order.ranks)
+    if kind == "BestFirstOrder":
+        key = {"depth": by_depth, "tick": by_push}[order.ties]
+        edge = (lambda logq: calibrated(logq, *order.platt)) if order.platt else float
+        shape = {"branch": order.branch, "least": order.floor, "scores": order.scores}
+        return best_first(raw, anchor, order.nodes, key=key, edge=edge, **shape)
+    raise NotImplementedError(f"no explicit tree of {kind}")
+
+
+def as_arrays(trees: Sequence[Tree], most: int) -> dict[str, np.ndarray]:
+    """Scores, depths, parents and sizes of trees of up to `most` nodes, as a policy sees them."""
+    shape = len(trees), most
+    score, depth = np.full(shape, -np.inf), np.zeros(shape, np.uint8)
+    parent = np.full(shape, -1, np.int16)
+    for row, tree in enumerate(trees):
+        count = len(tree.nodes)
+        score[row, :count] = [node.score for node in tree.nodes]
+        depth[row, :count] = [node.depth for node in tree.nodes]
+        parent[row, :count] = [node.parent.place for node in tree.nodes]
+    size = np.array([len(tree.nodes) for tree in trees], np.int32)
+    return {"score": score, "depth": depth, "parent": parent, "size": size}
