@@ -7,6 +7,8 @@ import math
 HALF_LIFE = 200  # steps, of the common price
 SMOOTH = 0.1  # weight of the newest step in the running mean of nodes
 SHARP = 0.5  # and of what drafting gains, which follows easy and hard stretches
+# What drafting may cost: a drafter that rested has to read what it missed, which no table holds.
+MARGIN = 0.05
 # Resting steps before drafting is tried again, doubled while it fails, up to REST x batch: alone,
 # hard stretches end soon; a batch is as hard as it was.
 REST, LONGEST = 5, 80
@@ -25,7 +27,7 @@ class Account:
 
     def rests(self) -> bool:
         """Whether this step should not draft; asked once a step."""
-        if self.surplus is None or self.surplus >= 0:
+        if self.surplus is None or self.surplus >= -MARGIN:
             self._rested, self._rest = 0, REST
             return False
         self._rested += 1
