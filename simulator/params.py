@@ -29,7 +29,7 @@ def choice(name: str, value: Any, accepted: tuple) -> Any:
 
 def entries(name: str, value: Any, entry: str) -> Sequence:
     """`value` if it is a list; InputError naming the setting and what an entry is otherwise."""
-    if not isinstance(value, list | tuple):
+    if not isinstance(value, Sequence) or isinstance(value, str):
         raise InputError(f"policy.{name} is {value!r}; accepted: a list of {entry}")
     return value
 
