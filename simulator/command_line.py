@@ -161,10 +161,12 @@ def _searchpath(command: Command) -> list[str]:
 def _expanded(command: Command, composed: Composer) -> list[list[str]]:
     """Overrides of every job, the folder of further configurations among them."""
     from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+    from hydra.core.global_hydra import GlobalHydra
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.types import RunMode
 
-    parser, extra = OverridesParser.create(), _searchpath(command)
+    loader = GlobalHydra.instance().config_loader()  # what glob(...) looks through
+    parser, extra = OverridesParser.create(loader), _searchpath(command)
     given = parser.parse_overrides(list(command.overrides))
     fixed = [o.input_line for o in given if not o.is_sweep_override()]
     hydra = composed([*extra, *fixed]).hydra

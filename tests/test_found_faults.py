@@ -69,3 +69,12 @@ def test_results_of_a_tournament_must_be_numbers(tmp_path, capsys):
     words = "task=tournament policy=fixed_chain tournament.rivals=[autoregressive]"
     assert main([*words.split(), f"hydra.run.dir={folder}"]) == 2
     assert "line 1 is no result of a tournament" in capsys.readouterr().err
+
+
+def test_a_glob_over_policies_is_a_sweep(tmp_path, capsys):
+    words = ["-m", "+policy=glob(fixed_*)", "max_concurrency=2", "num_prompts=4"]
+    assert main([*words, f"hydra.sweep.dir={tmp_path / 'sweep'}"]) == 0
+    runs = {path.parent.name for path in (tmp_path / "sweep").rglob("summary.json")}
+    names = ("fixed_chain", "fixed_tree", "fixed_tree_binary", "fixed_tree_static")
+    assert len(runs) == len(names)
+    assert all(any(f"policy={name}" in run for run in runs) for name in names)
