@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from analysis.checks import MAPPING, NUMBER, POSITIVE, TEXT, check_key
+from analysis.json_file import read_json
 from traces.errors import InputError
 
 FORMAT, VERSION = "specdec-bounds", 1
@@ -34,13 +34,7 @@ class Bounds:
 
 def read_bounds(path: Path) -> Bounds:
     """Checked bounds; InputError naming the file and the first thing that is wrong."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path}: unreadable ({error.strerror})") from error
-    except (ValueError, RecursionError) as error:  # JSON, UTF-8 and endless nesting alike
-        reason = str(error).splitlines()[0]
-        raise InputError(f"{path}: not JSON ({reason}), expected bounds") from error
+    data = read_json(path, "bounds")
     try:
         return Bounds(path, data, _rates(data))
     except InputError as error:

@@ -6,13 +6,13 @@ Reads the files that the simulator's task `calibrate` writes.
 from __future__ import annotations
 
 import argparse
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from analysis.json_file import read_json
 from traces.errors import InputError
 
 FORMAT, VERSION = "specdec-calibration", 1
@@ -118,13 +118,7 @@ def caption(one: Reliability, command: str) -> str:
 
 def read_reliability(path: Path, split: str | None = None) -> Reliability:
     """The measurements of `split` in a calibration file; InputError naming the first fault."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path}: unreadable ({error.strerror})") from None
-    except (ValueError, RecursionError) as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(f"{path}: not JSON ({reason}), expected a calibration") from None
+    data = read_json(path, "a calibration")
     try:
         return _reliability(data, split)
     except InputError as error:

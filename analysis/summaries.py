@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.checks import check_summary
+from analysis.json_file import read_json
 from traces.errors import InputError
 
 FILE_NAME = "summary.json"
@@ -72,13 +72,7 @@ def _find(folder: Path) -> list[Path]:
 
 def read_summary(path: Path) -> Summary:
     """One checked summary; InputError naming the file and what is wrong with it."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path}: unreadable ({error.strerror})") from error
-    except (ValueError, RecursionError) as error:  # JSON, UTF-8 and endless nesting alike
-        reason = str(error).splitlines()[0]
-        raise InputError(f"{path}: not JSON ({reason}), expected a finished summary") from error
+    data = read_json(path, "a finished summary")
     try:
         check_summary(data)
     except InputError as error:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from analysis.json_file import read_json
 from analysis.look import policy_rank
 from analysis.validation_checks import METRICS, PARTS, check_validation, means
 from traces.errors import InputError
@@ -70,13 +70,7 @@ def _validation_at(path: Path) -> Path | None:
 
 def read_validation(path: Path) -> Validation:
     """A checked validation; InputError naming the file and the first thing that is wrong."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path}: unreadable ({error.strerror})") from error
-    except (ValueError, RecursionError) as error:  # JSON, UTF-8 and endless nesting alike
-        reason = str(error).splitlines()[0]
-        raise InputError(f"{path}: not JSON ({reason}), expected a validation") from error
+    data = read_json(path, "a validation")
     try:
         check_validation(data)
         cells = [_cell(cell) for cell in data["cells"]]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -197,18 +196,7 @@ def with_fixed_sets(nodes: list[dict[str, Any]], temperature: float) -> list[dic
     """
     if not temperature:
         return nodes
-    return [_with_fixed_set(node) if "draws" in node else node for node in nodes]
-
-
-def _with_fixed_set(node: dict[str, Any]) -> dict[str, Any]:
-    from simulator.load_policy import make_policy
-
-    for name in ("fixed", "argmax"):  # trees and chains name it differently
-        changed = node | {"draws": name}
-        with suppress(InputError):
-            make_policy(changed)
-            return changed
-    return node
+    return [node | {"draws": "fixed"} if "draws" in node else node for node in nodes]
 
 
 def _temperatures(value: Any) -> tuple[float, ...]:

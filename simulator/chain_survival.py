@@ -19,7 +19,7 @@ from simulator.params import fitting_anchors, samples
 from simulator.policy import Lab
 from simulator.temperature_scaling import Scaling, chain_edges, sequential_scaling
 
-DRAWS = ("auto", "argmax", "sampled")  # auto: sampled above temperature 0
+DRAWS = ("auto", "fixed", "sampled")  # auto: sampled above temperature 0
 
 
 def calibrated_chain(
@@ -28,7 +28,7 @@ def calibrated_chain(
     """The order, and what to report of its fit (JSON types).
 
     Args:
-        draws: argmax (a fixed set at any temperature) or sampled chains; auto: sampled above
+        draws: fixed (the argmax chain at any temperature) or sampled chains; auto: sampled above
             temperature 0, as DSpark does. scaled: False keeps a confidence head's own values.
 
     Raises:
@@ -37,7 +37,7 @@ def calibrated_chain(
     sampled = samples(lab, draws)
     anchors = fitting_anchors(lab, "calibration")
     order, fit = (_sampled if sampled else _argmax)(lab, anchors, scaled)
-    return order, {"draws": "sampled" if sampled else "argmax"} | fit
+    return order, {"draws": "sampled" if sampled else "fixed"} | fit
 
 
 def mean_survival(lab: Lab, order: Order) -> np.ndarray:

@@ -88,7 +88,7 @@ def _what(job: Job) -> dict[str, Any]:
             k: v for k, v in job.config["policy"].items() if k != "name" and k[0] != "_"
         },
         "policy_fit": plain(job.policy.describe()),
-        "trace": _trace(job),
+        "trace": trace_facts(job) | {"unique_prompts": min(len(job.sequences), settings.requests)},
         "latency": latency_facts(job),
         "server": {"max_num_seqs": settings.max_num_seqs},
         "what_if": reason is not None,
@@ -102,7 +102,8 @@ def _what(job: Job) -> dict[str, Any]:
     }
 
 
-def _trace(job: Job) -> dict[str, Any]:
+def trace_facts(job: Job) -> dict[str, Any]:
+    """What is replayed by `job`, whose `config` and `recording` alone are read."""
     node, recording = job.config["trace"], job.recording
     return {
         "recording": node["recording"],
@@ -111,7 +112,6 @@ def _trace(job: Job) -> dict[str, Any]:
         "temperature": recording.temperature,
         "split": node.get("split", "report"),
         "domains": node.get("domains") or list(recording.domains),
-        "unique_prompts": min(len(job.sequences), job.settings.requests),
     }
 
 

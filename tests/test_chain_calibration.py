@@ -139,7 +139,7 @@ def test_a_confidence_head_is_scaled_on_the_calibration_split():
     recording = with_confidence(make_recording("hidden"))
     lab = make_lab(recording)
     order, fit = calibrated_chain(lab)
-    assert fit["draws"] == "argmax"
+    assert fit["draws"] == "fixed"
     assert fit["evidence"] == "confidence"
     assert order.maps == tuple((1 / t, 0.0) for t in fit["temperatures"])
     anchors = lab.anchors("calibration")
@@ -152,7 +152,7 @@ def test_a_confidence_head_is_scaled_on_the_calibration_split():
     assert mean_survival(lab, order) == pytest.approx(np.exp(table.score[anchors]).mean(0))
     unscaled, said = calibrated_chain(lab, scaled=False)
     assert unscaled == ScoredChain("confidence")
-    assert said == {"draws": "argmax", "evidence": "confidence"}
+    assert said == {"draws": "fixed", "evidence": "confidence"}
 
 
 @pytest.mark.parametrize("kind", ["pool", "hidden"])

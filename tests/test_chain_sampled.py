@@ -51,10 +51,10 @@ def test_auto_draws_above_temperature_zero(lab, kind):
 
 
 def test_argmax_chains_may_be_asked_for(lab, kind):
-    order, fit = calibrated_chain(lab, "argmax")
+    order, fit = calibrated_chain(lab, "fixed")
     assert isinstance(order, ScoredChain)
     assert order.evidence == fit["evidence"] == ("confidence" if kind == "head" else "margin")
-    assert fit["draws"] == "argmax"
+    assert fit["draws"] == "fixed"
 
 
 def test_scaling_labels_are_those_of_the_chain_that_is_drawn(lab, kind):
@@ -62,7 +62,7 @@ def test_scaling_labels_are_those_of_the_chain_that_is_drawn(lab, kind):
         lab = make_lab(with_confidence(make_hidden(np.random.default_rng(5), temperature=1.0)))
     anchors = lab.anchors("calibration")
     after = {}
-    for draws in ("sampled", "argmax"):
+    for draws in ("sampled", "fixed"):
         order, fit = calibrated_chain(lab, draws)
         table = lab.table(order)
         for depth, error in enumerate(fit["ece_after"]):
@@ -70,7 +70,7 @@ def test_scaling_labels_are_those_of_the_chain_that_is_drawn(lab, kind):
             hit = table.hit_rank[anchors, depth] == depth + 1
             assert ece(survival, hit) == pytest.approx(error, abs=1e-9)
         after[draws] = fit["ece_after"]
-    assert after["sampled"] != after["argmax"]
+    assert after["sampled"] != after["fixed"]
 
 
 @pytest.mark.parametrize("make", [DSpark, AdaptiveVerification])

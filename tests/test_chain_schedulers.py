@@ -185,7 +185,7 @@ def test_schedulers_run_on_every_kind_of_recording(make, kind):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: DSpark(draws="random"), "policy.draws is 'random'; accepted: auto, argmax"),
+        (lambda: DSpark(draws="random"), "policy.draws is 'random'; accepted: auto, fixed"),
         (lambda: DSpark(threshold=1.5), "policy.threshold is 1.5; accepted: a number from 0 to 1"),
         (lambda: DSpark(threshold=math.nan), "policy.threshold is nan"),
         (lambda: AdaptiveVerification(draws=1), "policy.draws is 1"),

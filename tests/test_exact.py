@@ -24,6 +24,7 @@ from real_runner.recording.record import (  # noqa: E402
 )
 from real_runner.serving.arena import Arena, plain_workload  # noqa: E402
 from real_runner.serving.compare import compare_rounds  # noqa: E402
+from real_runner.settings import with_fixed_sets  # noqa: E402
 from real_runner.tasks import exact  # noqa: E402
 from simulator.inputs import load_cost  # noqa: E402
 from simulator.ledger import Facts  # noqa: E402
@@ -32,12 +33,6 @@ from traces.io import build_recording  # noqa: E402
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 POLICIES = {path.stem: yaml.safe_load(path.read_text()) for path in CONF.glob("policy/*.yaml")}
-# Sampled drafts agree with their replay in law only, so above temperature 0 these are set.
-FIXED_DRAWS = {
-    "adaptive_verification.AdaptiveVerification": "argmax",
-    "dspark.DSpark": "argmax",
-    "treespark.TreeSpark": "fixed",
-}
 DOMAINS = ("arithmetic", "report")
 TOKENS = 24
 CASES = {  # drafter, temperature, packing: the requests in flight
@@ -94,9 +89,7 @@ def test_a_policy_makes_the_rounds_of_its_replay_and_the_texts_of_plain_decoding
 ):
     arena, sequences, plain = arenas[case]
     config = POLICIES[policy]
-    draws = FIXED_DRAWS.get(config["_target_"].removeprefix("simulator.policies."))
-    if arena.recording.temperature and draws:
-        config = config | {"draws": draws}
+    (config,) = with_fixed_sets([config], arena.recording.temperature)
     recorded = [arena.recording.committed_tokens(s).tolist() for s in sequences]
     assert plain == recorded
     for size in CASES[case]:

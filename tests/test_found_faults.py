@@ -78,3 +78,8 @@ def test_a_glob_over_policies_is_a_sweep(tmp_path, capsys):
     names = ("fixed_chain", "fixed_tree", "fixed_tree_binary", "fixed_tree_static")
     assert len(runs) == len(names)
     assert all(any(f"policy={name}" in run for run in runs) for name in names)
+
+
+def test_a_starting_length_that_no_tier_has_is_refused(capsys):
+    assert main(["policy=sglang_adaptive", "policy.initial=99"]) == 2
+    assert "policy.initial is 99; accepted: 0, 1, 3, 5, 7" in capsys.readouterr().err

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +19,8 @@ from simulator.orders import (
     build_block,
     build_order,
     cache,
+    kernel,
+    vectors,
 )
 from simulator.orders import block as block_module
 from tests import naive_orders as naive
@@ -297,3 +301,9 @@ def test_pools_may_be_ordered_in_many_threads(recordings):
         for _ in range(5):
             for one, other in zip(alone, pool.map(build, range(8)), strict=True):
                 _same(one, other)
+
+
+def test_the_kernel_changes_with_its_vectors():
+    """Compiled code is kept by the kernel's file: a new vectors.py alone would not be seen."""
+    source = Path(vectors.__file__).read_bytes()
+    assert hashlib.sha256(source).hexdigest().startswith(kernel.VECTORS)

@@ -17,6 +17,7 @@ from simulator.orders import (
 )
 from simulator.orders.shape import static_shape
 from tests import naive_orders as naive
+from tests.naive_trees import check_rows
 from tests.order_recordings import order_recordings
 from tests.synthetic import make_pool, make_tree
 from traces import InputError
@@ -31,24 +32,6 @@ def _rng(seed: int = 0) -> np.random.Generator:
 @pytest.fixture(scope="module")
 def recordings():
     return order_recordings()
-
-
-def _check_rows(table, recording, orders, step: int = 1) -> None:
-    """Every `step`-th row of the table is the emitted list of the reference, ranks are its walk."""
-    for anchor in range(0, recording.num_anchors, step):
-        emitted = orders(anchor)
-        count = len(emitted)
-        assert table.size[anchor] == count
-        for name in ("token", "parent", "depth"):
-            expected = [getattr(node, name) for node in emitted]
-            assert getattr(table, name)[anchor, :count].tolist() == expected, (name, anchor)
-        np.testing.assert_allclose(
-            table.score[anchor, :count], [n.score for n in emitted], rtol=0, atol=1e-9
-        )
-        assert (table.score[anchor, count:] == -np.inf).all()
-        realised = recording.realised(np.array([anchor]))[0].tolist()
-        ranks = [ABSENT if r is None else r for r in naive.walk(emitted, realised)]
-        assert table.hit_rank[anchor].tolist() == ranks
 
 
 BEST_FIRST = [
@@ -74,7 +57,7 @@ def test_best_first_is_the_explicit_heap(recordings, name, options, kind):
     def reference(anchor):
         return naive.best_first(recording, anchor, kind=kind, **given)
 
-    _check_rows(table, recording, reference, step=3)
+    check_rows(table, recording, reference, step=3)
 
 
 @pytest.mark.parametrize("name", ["tied pool", "tied hidden"])
@@ -246,7 +229,7 @@ def test_static_nodes_are_the_ranked_children(recordings, name, spec):
             nodes.append(naive.Node(above + logq, depth, parent, kid))
         return nodes
 
-    _check_rows(table, recording, reference, step=7)
+    check_rows(table, recording, reference, step=7)
 
 
 def test_a_missing_child_leaves_out_its_subtree():

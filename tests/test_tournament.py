@@ -105,6 +105,25 @@ def test_choices_and_ratios_by_brute_force(played):
         else:
             assert float(row["ratio_low"]) <= float(row["ratio"]) <= float(row["ratio_high"])
     check_overall(cells, found, tuned, single)
+    check_rivals(cells, found, tuned)
+
+
+def check_rivals(cells, found, tuned) -> None:
+    """Every rival, tuned per load, over all cells; the strongest first."""
+    where = {("report", row["domain"], int(row["max_concurrency"])) for row in cells}
+    ratios = {
+        p: [found[(*c, "cast", "published")] / found[(*c, p, tuned[p, c[2]])] for c in where]
+        for p in POLICIES
+    }
+    printed = rows("out/tournament_rivals.csv")
+    assert {row["other"] for row in printed} == set(POLICIES)
+    means = [float(row["ratio"]) for row in printed]
+    assert means == sorted(means)
+    for row in printed:
+        own = ratios[row["other"]]
+        assert int(row["cells"]) == len(own) == 6
+        assert float(row["ratio"]) == pytest.approx(exp(fmean(map(log, own))), rel=1e-9)
+        assert float(row["worst"]) == pytest.approx(min(own), rel=1e-9)
 
 
 def check_overall(cells, found, tuned, single) -> None:
@@ -155,7 +174,12 @@ def test_a_cell_is_what_a_plain_run_gives(played, recorded):
 def test_what_is_printed(played):
     assert "cast / best tuned other" in played
     assert "geometric mean over" in played
-    assert played.count("tuned per load") == 4
+    assert played.count("tuned per load") == 5
+    harsh = [r for r in rows("out/tournament.csv") if r["best_other_by_split"] == "report"]
+    ratios = [float(row["ratio"]) for row in harsh]
+    expected = f"of 6 cells {sum(r < 1 for r in ratios)} below 1"
+    assert expected in played
+    assert f"geometric mean {exp(fmean(map(log, ratios))):.3f}" in played
     assert "simulations in" in played
 
 

@@ -22,7 +22,7 @@ from simulator.bounds.schedule import (
 )
 from simulator.bounds.task import Request
 from simulator.cost import Source
-from simulator.summary import latency_facts, what_if_reason
+from simulator.summary import latency_facts, trace_facts, what_if_reason
 from simulator.widths import verifies_trees
 
 FORMAT, VERSION = "specdec-bounds", 1
@@ -50,7 +50,7 @@ def report(request: Request) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "version": VERSION,
-        "trace": _trace(request),
+        "trace": trace_facts(request),
         "latency": latency_facts(request),
         "what_if": reason is not None,
         "what_if_reason": reason,
@@ -59,19 +59,6 @@ def report(request: Request) -> dict[str, Any]:
         "tokens": int(texts.tokens.sum()),
         "prefill_s": float(texts.prefill_s(request.cost).sum()),
         "batches": [_batch(request, batch, table, prefix) for batch in request.batches],
-    }
-
-
-def _trace(request: Request) -> dict[str, Any]:
-    """As in a run's summary, so that runs are matched by it."""
-    node, recording = request.config["trace"], request.recording
-    return {
-        "recording": node["recording"],
-        "content_hash": recording.content_hash,
-        "pair": recording.meta["pair"],
-        "temperature": recording.temperature,
-        "split": node.get("split", "report"),
-        "domains": node.get("domains") or list(recording.domains),
     }
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from simulator.fair_load import fair_load
 from simulator.inputs import choose_sequences, load_cost, load_recording
 from simulator.settings import KNOWN, Settings, read_settings
 from simulator.tournament.options import read_like
@@ -15,7 +16,6 @@ from traces.errors import InputError
 from traces.recording import Recording
 
 SPLIT = "report"  # what is judged on
-MOST_PROMPTS = 256  # a run serves each prompt once behind its clients' first ones, up to these
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +52,8 @@ class Plan:
         return read_like("latency", name, self.latency, "claims.profiles")
 
     def load(self, concurrency: int, prompts: int) -> Settings:
-        """A closed loop whose full batch sees every prompt."""
-        fair = max(64, 6 * concurrency, 2 * concurrency + min(prompts, MOST_PROMPTS))
-        return Settings(
-            max_concurrency=concurrency,
-            num_prompts=fair,
-            seed=self.seed,
-            max_num_seqs=self.max_num_seqs,
-        )
+        """See `fair_load`."""
+        return fair_load(concurrency, prompts, self.seed, self.max_num_seqs)
 
 
 def read_plan(cfg: Mapping[str, Any]) -> Plan:

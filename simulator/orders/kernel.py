@@ -5,7 +5,8 @@ E = exp(logits - max) and exp(bias - max) at hand, Z(u) = E . exp_bias[u] needs 
 and the terms of that product are the children's probabilities times Z. A law is computed once per
 depth and parent. Its children are found one at a time, from the largest terms of small blocks, and
 only as they come first: until then, the largest term left says what the next one will score.
-All in one file, because numba does not recompile a caller when a function elsewhere changes.
+All in one file, because numba does not recompile a caller when a function elsewhere changes; of
+`vectors.py`, the content is written below, so that this file changes with it.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from simulator.orders.vectors import (
     where_equal,
 )
 
+VECTORS = "86b94f12a61be6de"  # sha256 of vectors.py, its first digits: a test compares
 SMALLEST = 1e-250  # below it the product of two shifted exponentials may have underflowed
 SLACK = 1 - 1e-11  # two products further apart differ in the same sense as logits + bias
 LOG_CLAMP = np.log1p(-1e-9)  # TreeSpark clamps q to 1 - 1e-9 before the logit

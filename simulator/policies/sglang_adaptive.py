@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from simulator.orders.specs import ChainOrder
-from simulator.params import draft_length, probability, whole
+from simulator.params import choice, draft_length, probability, whole
 from simulator.policy import Lab, Load, Outcome, Policy, Step
 from simulator.step_tiers import read_tiers
 
@@ -47,9 +47,11 @@ class SGLangAdaptive(Policy):
         initial: int | None = None,
     ) -> None:
         whole("warmup", warmup, 0), whole("interval", interval), probability("weight", weight)
-        initial = None if initial is None else whole("initial", initial, 0)
-        self._settings = (weight, warmup, interval, initial)
         self.tiers = read_tiers(tiers)
+        if initial is not None:
+            lengths = {length for tier in self.tiers for length in tier.lengths}
+            choice("initial", initial, tuple(sorted(lengths)))
+        self._settings = (weight, warmup, interval, initial)
 
     def prepare(self, lab: Lab) -> None:
         for i, tier in enumerate(self.tiers):

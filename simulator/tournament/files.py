@@ -1,26 +1,35 @@
-"""`tournament.csv`, a line for each cell and rule, and `tournament_overall.csv`."""
+"""`tournament.csv`, a line for each cell and rule, and the means of it: over a deployment's cells,
+and over all cells by rival.
+"""
 
 from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from simulator.results import write_files
 from simulator.tournament.plan import Plan
-from simulator.tournament.standings import Overall, Versus
+from simulator.tournament.standings import Everywhere, Overall, Versus
 
 CELLS, OVERALL = "tournament.csv", "tournament_overall.csv"
+RIVALS = "tournament_rivals.csv"
 
 
 def write_tables(
-    folder: Path, plan: Plan, cells: Sequence[Versus], overall: Sequence[Overall]
+    folder: Path,
+    plan: Plan,
+    cells: Sequence[Versus],
+    overall: Sequence[Overall],
+    everywhere: Sequence[Everywhere],
 ) -> None:
-    """Both files; units are in the columns' names, ratios are candidate over other."""
+    """All files; units are in the columns' names, ratios are candidate over other."""
     tables = {
         CELLS: [_cell(plan, one) for one in cells],
         OVERALL: [_overall(plan, one) for one in overall],
+        RIVALS: [{"candidate": plan.candidate.policy, **asdict(one)} for one in everywhere],
     }
     write_files(folder, {name: _writer(rows) for name, rows in tables.items()})
 
@@ -28,7 +37,7 @@ def write_tables(
 def _writer(rows: list[dict[str, Any]]):
     def write(path: Path) -> None:
         with path.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+            writer = csv.DictWriter(file, list(rows[0]) if rows else [], lineterminator="\n")
             writer.writeheader()
             writer.writerows(rows)
 

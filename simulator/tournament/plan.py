@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from simulator.fair_load import fair_load
 from simulator.inputs import choose_sequences, load_cost, load_recording
 from simulator.load_policy import make_policy, policy_name
 from simulator.settings import KNOWN, Settings, read_settings
@@ -18,7 +19,6 @@ from traces.recording import Recording
 from traces.schema import SPLITS
 
 MIXTURE = "mixture"  # all domains of the recording
-MOST_PROMPTS = 256  # a run serves each prompt once behind its clients' first ones, up to these
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +62,7 @@ class Plan:
 
     def settings(self, concurrency: int, seed: int, prompts: int) -> Settings:
         """Load of one simulation that has `prompts` texts to serve."""
-        count = self.num_prompts
-        if count is None:
-            count = max(64, 6 * concurrency, 2 * concurrency + min(prompts, MOST_PROMPTS))
-        return Settings(
-            max_concurrency=concurrency,
-            num_prompts=count,
-            seed=seed,
-            max_num_seqs=self.max_num_seqs,
-        )
+        return fair_load(concurrency, prompts, seed, self.max_num_seqs, self.num_prompts)
 
 
 def read_plan(cfg: Mapping[str, Any]) -> Plan:

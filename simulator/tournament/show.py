@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import geometric_mean
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from simulator.tournament.plan import Plan
-from simulator.tournament.standings import REPORT, Overall, Versus
+from simulator.tournament.standings import REPORT, Everywhere, Overall, Versus
 from traces.bootstrap import Interval
 
 WORST = 5  # cells listed
 WIDTH = 160  # of output that is no terminal
+MARGIN = 0.99  # of non-inferiority
 
 
-def print_tournament(plan: Plan, cells: Sequence[Versus], overall: Sequence[Overall]) -> None:
+def print_tournament(
+    plan: Plan,
+    cells: Sequence[Versus],
+    overall: Sequence[Overall],
+    everywhere: Sequence[Everywhere],
+) -> None:
     """Ratios are candidate over the best other, tokens per second, with 95 % intervals."""
     console = Console(highlight=False)
     if not console.is_terminal:
@@ -32,6 +39,8 @@ def print_tournament(plan: Plan, cells: Sequence[Versus], overall: Sequence[Over
         console.print(_overall([one for one in overall if one.deployment is deployment]))
     console.print(_legend(harsh), style="dim")
     console.print(_worst(harsh))
+    console.print(_everywhere(everywhere))
+    console.print(_summary(harsh))
 
 
 def _cells(plan: Plan, cells: Sequence[Versus]) -> Table:
@@ -81,6 +90,24 @@ def _worst(cells: Sequence[Versus]) -> Table:
         ratio = f"{one.ratio.value:.3f}"
         table.add_row(f"{where}, concurrency {cell.concurrency}", ratio, _range(one.ratio), name)
     return table
+
+
+def _everywhere(lines: Sequence[Everywhere]) -> Table:
+    table = Table("rival, tuned per load", "cells", "ratio", "worst", box=None, pad_edge=False)
+    for one in lines:
+        table.add_row(one.other, str(one.cells), f"{one.ratio:.3f}", f"{one.worst:.3f}")
+    return table
+
+
+def _summary(cells: Sequence[Versus]) -> str:
+    """Of the cells' ratios to the best other of each."""
+    values = [one.ratio.value for one in cells]
+    below = sum(_sign(one.ratio) == "-" for one in cells)
+    return (
+        f"best other of every cell: geometric mean {geometric_mean(values):.3f}, {min(values):.3f} "
+        f"to {max(values):.3f}; of {len(values)} cells {sum(v < 1 for v in values)} below 1 "
+        f"({below} with the interval), {sum(v < MARGIN for v in values)} below {MARGIN:g}"
+    )
 
 
 def _range(ratio: Interval) -> str:

@@ -48,6 +48,16 @@ class Overall:
     worst: float  # smallest ratio over the cells
 
 
+@dataclass(frozen=True, slots=True)
+class Everywhere:
+    """A rival, tuned for every load of every deployment, over all report cells."""
+
+    other: str
+    cells: int
+    ratio: float  # geometric mean of the candidate's throughput over its
+    worst: float
+
+
 def report_pairs(
     plan: Plan, fields: Sequence[tuple[Deployment, Field]]
 ) -> Iterator[tuple[Cell, Entrant]]:
@@ -92,6 +102,17 @@ class Standings:
             if members
             for one in self._overall(name, [cell for d in members for cell in self._row(d)])
         ]
+
+    def tuned(self) -> dict[str, list[float]]:
+        """Candidate over each rival tuned per load, in every report cell."""
+        cells = self.cells()
+        return {
+            rival.policy: [self._ratio_to(rival.per_load[cell.concurrency], cell) for cell in cells]
+            for rival in self.field.rivals
+        }
+
+    def _ratio_to(self, other: Entrant, cell: Cell) -> float:
+        return self._score(cell, self.plan.candidate).tokens_s / self._score(cell, other).tokens_s
 
     def _overall(self, name: str, cells: list[Cell]) -> Iterator[Overall]:
         loads = {cell.concurrency for cell in cells}
@@ -155,3 +176,15 @@ def _ratio(pairs: Sequence[tuple[Score, Score]]) -> Interval:
     draws = np.mean([a.log_draws - b.log_draws for a, b in pairs], axis=0)
     by_domain = {ours.weights_seed: ours.prompts for ours, _ in pairs}
     return interval(float(value), np.exp(draws), sum(by_domain.values()))
+
+
+def everywhere(standings: Sequence[Standings]) -> list[Everywhere]:
+    """Rivals that play in all deployments, the strongest first."""
+    found = [one.tuned() for one in standings]
+    lines = []
+    for policy in found[0]:
+        if all(policy in ratios for ratios in found):
+            ratios = np.concatenate([one[policy] for one in found])
+            mean = float(np.exp(np.log(ratios).mean()))
+            lines.append(Everywhere(policy, len(ratios), mean, float(ratios.min())))
+    return sorted(lines, key=lambda line: line.ratio)

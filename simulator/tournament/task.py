@@ -14,13 +14,13 @@ from simulator.tournament.league import play_all
 from simulator.tournament.plan import Deployment, Plan, read_plan
 from simulator.tournament.scores import Scores
 from simulator.tournament.show import print_tournament
-from simulator.tournament.standings import REPORT, TUNING, Standings, report_pairs
+from simulator.tournament.standings import REPORT, TUNING, Standings, everywhere, report_pairs
 from simulator.tournament.store import Store
 from simulator.tournament.tuning import Field, tune, tuning_pairs
 
 
 def run(cfg: Mapping[str, Any], folder: Path) -> None:
-    """Play, print, and write `tournament.csv` and `tournament_overall.csv` into `folder`.
+    """Play, print, and write three tables (`simulator.tournament.files`) into `folder`.
 
     Every finished simulation is in `tournament.jsonl` there at once; what it holds is not played
     again.
@@ -43,8 +43,9 @@ def run(cfg: Mapping[str, Any], folder: Path) -> None:
         for best_by in (TUNING, REPORT)
     ]
     overall = [line for one in standings for line in one.overall()]
-    write_tables(folder, plan, cells, overall)
-    print_tournament(plan, cells, overall)
+    rivals = everywhere(standings)
+    write_tables(folder, plan, cells, overall, rivals)
+    print_tournament(plan, cells, overall, rivals)
     _print_notes(standings)
     where, seconds = short_path(folder / CELLS), time.monotonic() - begun
     print(f"{played} simulations in {seconds:.0f} s, results in {where}", flush=True)
