@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 HALF_LIFE = 200  # steps, of the common price
 SMOOTH = 0.1  # weight of the newest step in the running mean of nodes
 SHARP = 0.5  # and of what drafting gains, which follows easy and hard stretches
-# What drafting may cost: a drafter that rested has to read what it missed, which no table holds.
+# What drafting may cost: the next stretch may be easier, and a rest is not free.
 MARGIN = 0.05
 # Resting steps before drafting is tried again, doubled while it fails, up to REST x batch: alone,
 # hard stretches end soon; a batch is as hard as it was.
 REST, LONGEST = 5, 80
+# Where a drafter must read what it missed: longer, until that takes this share of the rest.
+READING = 0.005
 
 
 class Account:
     """Running figures of the steps of one size of batch."""
 
-    def __init__(self, batch: int = 1) -> None:
-        self._longest = min(REST * batch, LONGEST)
+    def __init__(self, longest: int = REST) -> None:
+        self._longest = longest
         self.nodes_per_request: float | None = None  # running mean
         self.surplus: float | None = None  # of drafting over plain decoding, relative, running mean
         self.budget: float | None = None  # nodes per request that the last step would have taken
@@ -53,15 +56,23 @@ class Account:
 
 
 class Accounts:
-    """One account for batches of 1, 2, 3 to 4, 5 to 8, and so on."""
+    """One account for batches of 1, 2, 3 to 4, 5 to 8, and so on.
 
-    def __init__(self) -> None:
+    Args:
+        reading: of a batch, the seconds a drafter reads after a long rest, in steps of the rest.
+    """
+
+    def __init__(self, reading: Callable[[int], float] = lambda batch: 0.0) -> None:
+        self._reading = reading
         self._accounts: dict[int, Account] = {}
 
     def at(self, batch: int) -> Account:
         """The account of a batch size."""
         size = 1 << math.ceil(math.log2(batch))
-        return self._accounts.setdefault(size, Account(size))
+        if size not in self._accounts:
+            longest = max(min(REST * size, LONGEST), round(self._reading(size) / READING))
+            self._accounts[size] = Account(longest)
+        return self._accounts[size]
 
 
 def _mean(before: float | None, new: float, weight: float) -> float:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulator.cost import StepCost
-from simulator.policy import Step
+from simulator.policy import FITTING, Lab, Step
 from simulator.selection import merged_requests
 from simulator.step_curve import padded_curve_s, step_curve_s
 
@@ -77,9 +77,19 @@ def _within(step_s: np.ndarray, limit_s: float | None) -> int:
 
 
 def plain_s(cost: StepCost, batch: int, context: float) -> float:
-    """Seconds of a plain decoding step."""
+    """Seconds of a plain decoding step of a policy that drafts at other times."""
     device_s = cost.verify_s(batch, batch, context)
-    return device_s + cost.host.seen_s(0, device_s, requests=batch, drafted=False, tree=False)
+    terms = {"requests": batch, "drafted": False, "tree": False, "fed": True}
+    return device_s + cost.host.seen_s(0, device_s, **terms)
+
+
+def reading_steps(lab: Lab, batch: int) -> float:
+    """What a drafter reads after a long rest, in plain steps: half of every request's text."""
+    texts = np.concatenate([lab.sequences(split) for split in FITTING])
+    if not len(texts) or not lab.cost.host.catch_up_token_s:
+        return 0.0
+    tokens = batch * float(lab.recording["output_len"][texts].mean()) / 2
+    return tokens * lab.cost.host.catch_up_token_s / plain_s(lab.cost, batch, lab.context)
 
 
 def attention_s(step: Step) -> np.ndarray:

@@ -18,7 +18,8 @@ from traces.recording import Recording
 
 # Rows of the slots. LEFT: outputs the text still holds, which no policy is shown. ALLOWED: what
 # max_new_tokens leaves.
-REQUEST, ANCHOR, CONTEXT, LEFT, ALLOWED = range(5)
+# DEFERRED: committed tokens that the drafter has not read, because plain steps passed it by.
+REQUEST, ANCHOR, CONTEXT, LEFT, ALLOWED, DEFERRED = range(6)
 
 
 class Server:
@@ -48,8 +49,8 @@ class Server:
         self.capacity, self.clients = capacity, workload.clients or capacity
         self.batch = self.finished = 0
         self.queue: deque[int] = deque()
-        self._slots = np.zeros((5, capacity), np.int64)
-        self._starts = _starts(recording, workload)  # (5, N) a slot's column at admission
+        self._slots = np.zeros((6, capacity), np.int64)
+        self._starts = _starts(recording, workload)  # (6, N) a slot's column at admission
         self._done = [env.event() for _ in range(len(workload))]
         self._arrival = env.event()
         self._tables, self._trees = tables, {}
@@ -139,7 +140,13 @@ class Server:
         tree = table is not None and self._is_tree(table) and bool(width.any())
         ordered = 0 if table is None else int(table.size[anchor].sum())
         return self.cost.step(
-            width + 1, load.context, drafted=table is not None, tree=tree, ordered=ordered
+            width + 1,
+            load.context,
+            drafted=table is not None,
+            tree=tree,
+            ordered=ordered,
+            fed=self.policy.drafts,
+            deferred=int(self._slots[DEFERRED, : self.batch].sum()),
         )
 
     def _is_tree(self, table) -> bool:
@@ -156,6 +163,8 @@ class Server:
         slots[CONTEXT] += committed
         slots[LEFT] -= committed
         slots[ALLOWED] -= committed
+        if self.policy.drafts:  # a round that drafts leaves its own tokens to the next draft's time
+            slots[DEFERRED] = 0 if table is not None else slots[DEFERRED] + committed
         request = slots[REQUEST].copy()
         drafted = table is not None
         return Outcome(self.env.now, step_s, drafted, request, width, accepted, committed)
@@ -185,7 +194,7 @@ def _ties(table, anchor: np.ndarray) -> int:
 
 
 def _starts(recording: Recording, workload: Workload) -> np.ndarray:
-    """Slot columns at admission: (5, N). The root is the last token that exists, its KV does not.
+    """Slot columns at admission: (6, N). The root is the last token that exists, its KV does not.
 
     Context: prompt + committed outputs - 1, which is what prefill reads. Left: outputs behind the
     root. Allowed: those that max_new_tokens leaves behind it.
@@ -199,5 +208,6 @@ def _starts(recording: Recording, workload: Workload) -> np.ndarray:
             recording["prompt_len"][sequence] + first,
             recording.anchor_counts[sequence] - first,
             longest - 1 - first,
+            np.zeros(len(workload), np.int64),
         ]
     ).astype(np.int64)

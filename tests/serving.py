@@ -31,8 +31,8 @@ class ConstantCost:
         self.prefilled.append(tokens)
         return tokens * self.prompt_token_s
 
-    def step(self, packed, context, *, drafted: bool, tree: bool, ordered: int) -> StepTime:
-        asked = {"packed": packed.copy(), "context": context.copy(), "ordered": ordered}
+    def step(self, packed, context, *, drafted: bool, tree: bool, **counts) -> StepTime:
+        asked = {"packed": packed.copy(), "context": context.copy(), **counts}
         self.asked.append(asked | {"drafted": drafted, "tree": tree})
         draft_s = self.draft_s if drafted else 0.0
         return StepTime(draft_s, self.verify_s, 0.0, Source.MEASURED)

@@ -362,7 +362,7 @@ def test_waiting_states_go_with_their_requests(pair):
     driver.engine.commit()
     driver.engine.release(np.zeros(1, bool))
     assert driver.engine.batch == 0
-    assert driver.engine._fresh == []
+    assert not driver.engine._fresh
 
 
 # ---------------------------------------------------------------- banned tokens

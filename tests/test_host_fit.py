@@ -22,6 +22,8 @@ KNOWN = HostOverhead(
     request_s=1e-4,
     ordered_node_s=3e-6,
     plain_request_s=2e-5,
+    fed_step_s=3e-4,
+    catch_up_token_s=1.5e-5,
 )
 
 
@@ -35,13 +37,17 @@ def random_rounds(count: int, seed: int = 0) -> dict[str, np.ndarray]:
         "nodes": (ordered * rng.random(count)).astype(int),
         "ordered": ordered,
         "tree": drafted & (rng.random(count) < 0.5),
+        "fed": rng.random(count) < 0.5,
+        "deferred": rng.integers(0, 300, count),
     }
 
 
 def seen(host: HostOverhead, rounds: dict[str, np.ndarray]) -> np.ndarray:
     """Host seconds of every round, as a step is charged."""
     lines = [dict(zip(rounds, line)) for line in zip(*(v.tolist() for v in rounds.values()))]
-    return np.array([host.seen_s(line.pop("nodes"), 0.0, **line) for line in lines])
+    catch_up_s = [host.catch_up_token_s * x.pop("deferred") * x["drafted"] for x in lines]
+    host_s = [host.seen_s(line.pop("nodes"), 0.0, **line) for line in lines]
+    return np.array(host_s) + np.array(catch_up_s)
 
 
 def test_terms_are_charged_per_request_and_per_ordered_node():
@@ -62,6 +68,19 @@ def test_a_plain_step_pays_its_own_request_term_alone():
     cost = StepCost(find_profile("b300"), host=host)
     plain = cost.step(np.ones(4, int), np.full(4, 8192), drafted=False, tree=False)
     assert plain.host_s == pytest.approx(1e-3 + 4e-4)
+
+
+def test_a_drafter_that_rested_reads_what_it_missed():
+    """40 tokens at 0.1 ms, on the draft's time whatever overlaps; plain steps pay for keeping."""
+    host = HostOverhead(plain_s=1e-3, fed_step_s=2e-3, catch_up_token_s=1e-4)
+    cost = StepCost(find_profile("b300"), host=host)
+    one, context = np.ones(4, int), np.full(4, 8192)
+    rested = cost.step(one, context, drafted=True, tree=False, deferred=40)
+    steady = cost.step(one, context, drafted=True, tree=False)
+    assert rested.draft_s - steady.draft_s == pytest.approx(4e-3)
+    assert rested.host_s == steady.host_s == 0.0
+    fed = cost.step(one, context, drafted=False, tree=False, fed=True, deferred=40)
+    assert (fed.draft_s, fed.host_s) == (0.0, pytest.approx(3e-3))
 
 
 def test_a_configuration_may_name_every_term():

@@ -15,7 +15,7 @@ from real_runner.serving import server as server_module  # noqa: E402
 from real_runner.serving.arena import Served  # noqa: E402
 from real_runner.serving.requests import Requests  # noqa: E402
 from real_runner.serving.server import LiveServer, step_time  # noqa: E402
-from real_runner.serving.validation import _fit_columns  # noqa: E402
+from real_runner.serving.validation import _fit_columns, deferred_tokens  # noqa: E402
 from simulator.orders import ChainOrder  # noqa: E402
 from simulator.orders.table import OrderTable  # noqa: E402
 from simulator.policy import Policy  # noqa: E402
@@ -236,6 +236,19 @@ def test_host_time_is_never_negative():
     assert (time.draft_s, time.verify_s, time.host_s, time.total_s) == (0.5, 1.0, 0.0, 1.5)
 
 
+def test_tokens_that_a_resting_drafter_missed():
+    """Two plain steps, a draft, a plain step, a draft that request 1 does not see."""
+    facts = SimpleNamespace(
+        steps={"drafted": np.array([False, False, True, False, True])},
+        rounds={
+            "step": np.array([0, 0, 1, 1, 2, 2, 3, 3, 4, 4]),
+            "request": np.array([0, 1, 0, 1, 0, 1, 0, 1, 0, 2]),
+            "committed": np.array([1, 1, 1, 1, 4, 3, 1, 1, 2, 5]),
+        },
+    )
+    assert deferred_tokens(facts).tolist() == [0, 2, 4, 0, 1]
+
+
 def test_host_terms_are_fitted_on_the_contexts_that_were_there():
     """A live text that leaves its recording may pass its anchors, even the last one's."""
     recording = make_pool(np.random.default_rng(0), sequences=2, depths=3, lengths=[4, 4])
@@ -259,6 +272,7 @@ def test_host_terms_are_fitted_on_the_contexts_that_were_there():
             "width": np.array([2, 1, 0]),
         },
     )  # fmt: skip
-    columns = _fit_columns(Served(facts, [], np.zeros(2), np.zeros(2, bool)), Bare(), recording)
+    served = Served(facts, [], np.zeros(2), np.zeros(2, bool), False)
+    columns = _fit_columns(served, Bare(), recording)
     assert asked == [([3, 2], [prompts[1], prompts[0] + 1]), ([1], [prompts[1] + 4])]
     assert columns[1].tolist() == [0.25, 0.25]

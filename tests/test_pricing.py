@@ -140,7 +140,7 @@ def test_attention_costs_nothing_where_no_context_was_measured():
 
 
 def test_drafting_rests_while_it_does_not_pay_and_is_tried_again():
-    account = Account(batch=4)
+    account = Account(longest=4 * REST)
     assert not account.rests()
     account.settle(2.0, -0.1)
     asked = [account.rests() for _ in range(3 * REST + 3)]

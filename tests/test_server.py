@@ -9,7 +9,7 @@ import pytest
 
 from simulator.metrics import request_times, throughput
 from simulator.orders import BestFirstOrder, ChainOrder, StaticOrder, build_order
-from simulator.policy import Draft, Policy
+from simulator.policy import Draft, Load, Policy
 from simulator.window import find_window
 from simulator.workload import Workload
 from tests.serving import STEP_S, ConstantCost, Plain, Watched, serve
@@ -209,6 +209,37 @@ def test_plain_steps_pay_no_draft_and_chains_are_no_trees(even):
     serve(even, Watched(2, ChainOrder()), chain, num_prompts=2, max_concurrency=1)
     assert {(a["drafted"], a["tree"], a["ordered"]) for a in plain.asked} == {(False, False, 0)}
     assert {(a["drafted"], a["tree"]) for a in chain.asked} == {(True, False)}
+
+
+class Resting(Watched):
+    """Drafts every third step."""
+
+    def plan(self, load: Load):
+        self.count = getattr(self, "count", 0) + 1
+        return self.order if self.count % 3 == 0 else None
+
+
+def test_a_draft_pays_for_the_tokens_that_plain_steps_passed_by(recording):
+    """Two plain steps come before each draft: two tokens of every request that ran in both."""
+    cost = ConstantCost()
+    facts = serve(recording, Resting(), cost, max_concurrency=2, num_prompts=6)
+    request, drafted = facts.rounds["request"], facts.steps["drafted"]
+    seen = 0
+    for step, asked in enumerate(cost.asked):
+        before = (
+            np.isin(facts.rounds["step"], [step - 1, step - 2]) & (~drafted)[facts.rounds["step"]]
+        )
+        here = request[facts.rounds["step"] == step]
+        if drafted[step]:
+            assert asked["deferred"] == np.isin(request[before], here).sum()
+            seen += asked["deferred"]
+    assert seen > 0
+    assert {asked["fed"] for asked in cost.asked} == {True}
+    plain = ConstantCost()
+    policy = Plain()
+    policy.drafts = False
+    serve(recording, policy, plain, max_concurrency=2, num_prompts=6)
+    assert {(asked["fed"], asked["deferred"]) for asked in plain.asked} == {(False, 0)}
 
 
 class Answer(Policy):

@@ -6,6 +6,7 @@ need not be in that order, so that a request that ends moves no other's keys.
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -80,7 +81,9 @@ class Engine:
         self.row = np.zeros(0, np.int64)  # (batch,) cache row of every request
         self.length = np.zeros(0, np.int64)  # (batch,) tokens before the root
         self.root = np.zeros(0, np.int64)  # (batch,) last token emitted
-        self._fresh: list[tuple[Tensor, np.ndarray, np.ndarray]] = []  # states, places, positions
+        self._serial = np.zeros(0, np.int64)  # (batch,) number of every request, rising
+        self._admitted = 0
+        self._fresh: deque[tuple[Tensor, np.ndarray, np.ndarray]] = deque()
         sizes = self.graph_sizes
         self._graphs = GraphedVerify(target, self._taps, self.cache, sizes) if sizes else None
 
@@ -118,6 +121,8 @@ class Engine:
         elif self.target.device.type == "cuda":
             torch.cuda.synchronize(self.target.device)  # else the next step would pay for it
         self.row = np.append(self.row, row)
+        self._serial = np.append(self._serial, self._admitted)
+        self._admitted += 1
         self.length = np.append(self.length, len(prompt))
         self.root = np.append(self.root, root)
         return root
@@ -128,13 +133,10 @@ class Engine:
 
     def release(self, going: np.ndarray) -> None:
         """Keep the requests of `going` (batch,) bool; the others' places and rows are free."""
-        place = np.cumsum(going) - 1
-        self._fresh = [
-            (states[_kept(going[at], states)], place[at[going[at]]], position[going[at]])
-            for states, at, position in self._fresh
-            if going[at].any()
-        ]
         self.row, self.length, self.root = self.row[going], self.length[going], self.root[going]
+        self._serial = self._serial[going]
+        while self._fresh and not np.isin(self._fresh[0][1], self._serial).any():
+            self._fresh.popleft()
 
     def _settle(self) -> None:
         """Let the batch hold exactly the first rows: a pass reads them in place."""
@@ -150,9 +152,7 @@ class Engine:
     def draft(self) -> BlockScores:
         """Draft one block per request; scores in the order of the batch."""
         self._settle()
-        for states, place, position in self._fresh:
-            self._extend(states, self.row[place], position)
-        self._fresh = []
+        self._catch_up()
         order = np.argsort(self.row)
         attend = block_attend(
             self.context, self.length[order], self.drafter.slots, self.target.dtype, self._apart
@@ -170,6 +170,21 @@ class Engine:
             self.drafter, logits, self.settings.pool, self.head, self.root, confidence
         )
         return self._block
+
+    def _catch_up(self) -> None:
+        """Give the drafter all it has not read, in one pass: there may have been plain steps."""
+        if not self._fresh:
+            return
+        parts = zip(*self._fresh, strict=True)
+        self._fresh.clear()
+        states, serial, position = next(parts), *map(np.concatenate, parts)
+        states = states[0] if len(states) == 1 else torch.cat(states)
+        place = np.searchsorted(self._serial, serial)
+        here = self._serial[np.minimum(place, self.batch - 1)] == serial
+        if not here.all():  # requests that ended since
+            place, position = place[here], position[here]
+            states = states[torch.from_numpy(np.flatnonzero(here)).to(states.device)]
+        self._extend(states, self.row[place], position)
 
     def order(self, spec: Order, block: BlockScores, seeds=None, output_index=None) -> OrderTable:
         """The order of every request's block, by the simulator's kernel.
@@ -224,9 +239,11 @@ class Engine:
         self.cache.keep(request, start + node + 1, start + step)  # a row is its request's place
         place = np.argsort(self.row)  # of the batch, by row
         if self.drafter is not None:
-            index = torch.from_numpy(packed.index(request, node + 1)).to(tapped.device)
-            states = packed.per_request(tapped)[index]
-            self._fresh.append((states, place[request], start + step))
+            states = packed.per_request(tapped)
+            if trees.width.any() or self._graphs is not None:  # else the pass is kept whole
+                index = torch.from_numpy(packed.index(request, node + 1)).to(tapped.device)
+                states = states[index]
+            self.hand(states, place[request], start + step)
         self.length = self.length + walk.accepted[self.row] + 1
         last = np.take_along_axis(walk.token, walk.accepted[:, None], 1)[:, 0]
         self.root = last[self.row]
@@ -237,11 +254,13 @@ class Engine:
         Running requests are lost; cached contents are whatever lies there.
         """
         self.row, self.length = np.arange(batch), np.full(batch, prefix)
-        self.root, self._fresh = rng.integers(self.target.vocab_size, size=batch), []
+        self._serial, self._admitted = np.arange(batch), batch
+        self.root = rng.integers(self.target.vocab_size, size=batch)
+        self._fresh.clear()
 
     def hand(self, states: Tensor, place: np.ndarray, position: np.ndarray) -> None:
         """States (n, taps * width) of committed tokens, for the next draft to take in."""
-        self._fresh.append((states, place, position))
+        self._fresh.append((states, self._serial[place], position))
 
     def _extend(self, states: Tensor, row: np.ndarray, position: np.ndarray) -> None:
         """Give the drafter the target's states (n, taps * width) of committed tokens."""
@@ -256,11 +275,6 @@ def sampled_at(table: OrderTable) -> float | None:
     """Temperature of a table's drafts, None where they are no samples."""
     spec = getattr(table, "spec", None)
     return spec.temperature if getattr(spec, "sampled", False) else None
-
-
-def _kept(going: np.ndarray, states: Tensor) -> Tensor:
-    """Where `going` (n,) is true, as an index next to `states`."""
-    return torch.from_numpy(np.flatnonzero(going)).to(states.device)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ class Served:
     outputs: list[list[int]]
     ordered: np.ndarray  # (steps,) nodes put in order
     trees: np.ndarray  # (steps,) bool: trees were verified
+    fed: bool  # plain steps kept states for a drafter
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +132,7 @@ class Arena:
         server = LiveServer(engine, policy, self.cost, workload, requests, capacity, on_end)
         facts = server.run()
         ordered, trees = np.array(server.step_orders or [(0, False)]).T
-        return Served(facts, server.outputs, ordered, trees.astype(bool))
+        return Served(facts, server.outputs, ordered, trees.astype(bool), policy.drafts)
 
 
 def plain_workload(sequences: np.ndarray, clients: int) -> Workload:

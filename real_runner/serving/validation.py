@@ -76,13 +76,20 @@ class Validation:
         """Collect every repeat; after an interruption the complete ones can still be judged."""
         log(f"probe: {len(self.cells)} cells, first pass")
         self._probe_pass(0)
-        # Policies that size by cost are told this first profile, live and replayed alike.
-        told = profile_of(self.probe, self.collected.samples, "first_pass")
-        self.arena = self._arena_of(StepCost(told, packing=self.probe.settings.packing))
-        log("warm-up, and the replays that live rounds are held against")
+        # Policies that size by cost are told this first profile, live and replayed alike, with
+        # the host terms of a pilot in which they are told the profile alone.
+        first = profile_of(self.probe, self.collected.samples, "first_pass")
+        packing = self.probe.settings.packing
+        self.arena = self._arena_of(StepCost(first, packing=packing))
+        log("warm-up, and a pilot of every policy")
         for node in self.plan.policies:
             size = max(self.plan.concurrency)
             self.arena.serve(node, self._fit_workload(size, WARMUP), size)
+        with _quiet():
+            pilot = [self._fit_run(key) for key in self.plan.keys]
+        host = self._fitted_host(first, pilot)
+        self.arena = self._arena_of(StepCost(first, host=host, packing=packing))
+        log("the replays that live rounds are held against")
         self._replays = {key: self._replay(key) for key in self.plan.keys}
         for repeat in range(self.plan.repeats):
             self._repeat(repeat)
@@ -99,8 +106,7 @@ class Validation:
                 kind, (policy, size) = jobs[i]
                 node = self.plan.policies[policy]
                 if kind == "fit":
-                    work = self._fit_workload(size, max(FITTED, 2 * size))
-                    fitted.append(self.arena.serve(node, work, size))
+                    fitted.append(self._fit_run((policy, size)))
                 else:
                     judged[policy, size] = self.arena.serve(node, self._workload(size), size)
         for key, served in judged.items():  # only once the repeat is complete
@@ -111,6 +117,11 @@ class Validation:
                 self.collected.commits[key] = found
         self.collected.fitted += fitted
         self.collected.repeats += 1
+
+    def _fit_run(self, key: tuple[int, int]) -> Served:
+        policy, size = key
+        work = self._fit_workload(size, max(FITTED, 2 * size))
+        return self.arena.serve(self.plan.policies[policy], work, size)
 
     def _compared(self, key: tuple[int, int], served: Served) -> Comparison:
         """A judged run's rounds against the replay's."""
@@ -150,11 +161,14 @@ class Validation:
 
     def fit(self, profile: LatencyProfile) -> HostOverhead:
         """Host terms from the fitted runs: what draft and verify of the profile leave."""
+        return self._fitted_host(profile, self.collected.fitted)
+
+    def _fitted_host(self, profile: LatencyProfile, fitted: list[Served]) -> HostOverhead:
         bare = StepCost(profile, packing=self.probe.settings.packing)
         recording = self.arena.recording
-        rows = [_fit_columns(served, bare, recording) for served in self.collected.fitted]
+        rows = [_fit_columns(served, bare, recording) for served in fitted]
         step_s, device_s, *counts = (np.concatenate(parts) for parts in zip(*rows))
-        names = ("drafted", "requests", "nodes", "ordered", "tree")
+        names = ("drafted", "requests", "nodes", "ordered", "tree", "fed", "deferred")
         terms = term_counts(**dict(zip(names, counts, strict=True)))
         kept = step_s < STALL * device_s
         terms = {name: column[kept] for name, column in terms.items() if column[kept].any()}
@@ -220,7 +234,25 @@ def _fit_columns(served: Served, bare: StepCost, recording: Recording) -> tuple[
         ]
     )
     columns = (steps["drafted"], steps["batch"], steps["draft_nodes"], served.ordered, served.trees)
-    return (steps["step_s"], device_s, *columns)
+    fed = np.full(len(device_s), served.fed)
+    deferred = deferred_tokens(served.facts) if served.fed else np.zeros(len(device_s))
+    return (steps["step_s"], device_s, *columns, fed, deferred)
+
+
+def deferred_tokens(facts: Facts) -> np.ndarray:
+    """Tokens of plain steps that the drafter has not read when a step begins: (steps,).
+
+    Those that its requests committed since they last drafted, or were admitted.
+    """
+    rounds, drafted = facts.rounds, facts.steps["drafted"]
+    waiting: dict[int, int] = {}
+    total = np.zeros(len(drafted), np.int64)
+    columns = (rounds[name].tolist() for name in ("step", "request", "committed"))
+    for step, request, committed in zip(*columns, strict=True):
+        before = waiting.get(request, 0)
+        total[step] += before
+        waiting[request] = 0 if drafted[step] else before + committed
+    return total
 
 
 @contextmanager

@@ -20,6 +20,8 @@ def term_counts(
     nodes: np.ndarray,
     ordered: np.ndarray,
     tree: np.ndarray,
+    fed: np.ndarray,
+    deferred: np.ndarray,
 ) -> dict[str, np.ndarray]:
     """How often each round pays each host term (`HostOverhead.seen_s`): name to (n,).
 
@@ -29,6 +31,8 @@ def term_counts(
         nodes: (n,) draft nodes verified in all.
         ordered: (n,) draft nodes put in order in all.
         tree: (n,) whether it verifies trees.
+        fed: (n,) whether a plain round's states were kept for a drafter.
+        deferred: (n,) tokens the drafter had to catch up on.
     """
     drafts = np.asarray(drafted, bool).astype(float)
     counts = {
@@ -39,6 +43,8 @@ def term_counts(
         "request_s": drafts * requests,
         "ordered_node_s": drafts * ordered,
         "plain_request_s": (1 - drafts) * requests,
+        "fed_step_s": (1 - drafts) * fed,
+        "catch_up_token_s": drafts * deferred,
     }
     return {name: counts[name] for name in TERMS}
 

@@ -124,6 +124,8 @@ class StepCost:
         drafted: bool,
         tree: bool,
         ordered: int = 0,
+        fed: bool = False,
+        deferred: int = 0,
     ) -> StepTime:
         """Cost of one step.
 
@@ -133,6 +135,8 @@ class StepCost:
             drafted: False for plain decoding, which pays no draft and no round's host work.
             tree: whether trees (not chains) are verified; adds the host's tree term.
             ordered: draft nodes the host put in order for the step, verified or not.
+            fed: a plain step of a policy that drafts at other times.
+            deferred: tokens of earlier plain steps that the drafter reads before it drafts.
 
         Raises:
             InputError: an empty step, a request without its root, or (strict) a size outside.
@@ -147,6 +151,7 @@ class StepCost:
         draft_s = 0.0
         if drafted:
             draft_s, draft_bits = self._draft(batch, mean_context)
+            draft_s += self.host.catch_up_token_s * deferred
             bits |= draft_bits
         host_s = self.host.seen_s(
             packed_total - batch,
@@ -155,6 +160,7 @@ class StepCost:
             drafted=drafted,
             tree=tree,
             ordered=ordered,
+            fed=fed,
         )
         return StepTime(draft_s, verify_s, host_s, RESOLVED[bits])
 

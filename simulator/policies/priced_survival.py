@@ -14,7 +14,7 @@ from simulator.orders.specs import BestFirstOrder, Order
 from simulator.params import choice, fitting_sequences, positive, samples, whole
 from simulator.policy import Lab, Load, Outcome, Policy, Step
 from simulator.price import Account, Accounts
-from simulator.pricing import Offer, attention_s, offer_of, plain_s
+from simulator.pricing import Offer, attention_s, offer_of, plain_s, reading_steps
 from simulator.selection import top_widths
 from simulator.slo import TpotWeights
 from simulator.worth import fit_worth
@@ -32,7 +32,8 @@ class PricedSurvival(Policy):
         nodes: most nodes per request; nodes_alone: of a request that runs alone.
         draws: above temperature 0. fixed: candidate sets. sampled: drawn siblings; their number is
             then settled one step earlier, as no draw may decide whether it is verified.
-        skip: plain decoding while drafting does not pay, tried again after 5 to 80 steps.
+        skip: plain decoding while drafting does not pay, tried again after 5 to 80 steps, or later
+            where the drafter must read what it missed.
         context_aware: charge nodes for attention over their own request's cache.
         max_step_ms: no longer step (an inter-token limit). tpot_ms: favour requests that run
             slower than this mean time per output token.
@@ -66,7 +67,8 @@ class PricedSurvival(Policy):
         self._file = calibration, choice("force_calibration", force_calibration, (False, True))
 
     def prepare(self, lab: Lab) -> None:
-        self._calibration, self._accounts = calibration_for(lab, *self._file), Accounts()
+        self._calibration = calibration_for(lab, *self._file)
+        self._accounts = Accounts(lambda batch: reading_steps(lab, batch))
         self._sampled = samples(lab, self._draws)
         self.order, self._alone = (self._order(lab, nodes) for nodes in self._nodes)
         texts = fitting_sequences(lab, "calibration")
