@@ -3,7 +3,9 @@
 `python -m analysis VALIDATION_DIR` sets the predictions of a validation against its live runs;
 `python -m analysis reliability FILE...` draws how far calibrated probabilities are off;
 `python -m analysis reach RUN_DIR... --bounds FILE` sets runs against hindsight bounds;
-`python -m analysis paired RUN_A RUN_B` compares two policies by prompt.
+`python -m analysis paired RUN_A RUN_B` compares two policies by prompt;
+`python -m analysis cost ROUNDS.csv --profile NAME` fits an engine's host terms to measured rounds;
+`python -m analysis points RUNS --points FILE...` sets predictions beside what others measured.
 """
 
 from __future__ import annotations
@@ -34,6 +36,10 @@ NAMED = {
     "paired": "Compare two policies that served the same requests: ratio and difference with 95 % "
     "intervals over prompts. RUN_A and RUN_B are finished runs, or folders of several that differ "
     "in the policy alone.",
+    "cost": "Fit what an engine's rounds take beyond a latency profile, judge it on held-out "
+    "rounds, and write it as a latency configuration.",
+    "points": "Set runs beside imported measurements of the same load: measured, predicted and "
+    "relative error, with what cannot be compared.",
 }
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import simulator
+from simulator import latency_file
 from simulator.settings import SCALARS
 from traces.errors import InputError
 
@@ -30,7 +31,8 @@ def normalised(words: Sequence[str]) -> list[str]:
 
     ``+policy=cast`` becomes ``policy=cast``, as the group is in the defaults list, and a file in
     place of a group's option (``trace=my.safetensors``, ``latency=my.csv``) the key it belongs to,
-    as does the name of a tournament's rivals (``tournament=published``).
+    or all keys that a ``latency=my.yaml`` holds; as does the name of a tournament's rivals
+    (``tournament=published``).
 
     Raises:
         InputError: files and options mixed in one sweep.
@@ -48,6 +50,8 @@ def normalised(words: Sequence[str]) -> list[str]:
 
 
 def _group(key: str, value: str) -> list[str]:
+    if key == "latency" and latency_file.is_file(value):
+        return latency_file.overrides_of(value)
     field, endings = FILES.get(key, ("", ()))
     values = value.split(",")
     files = [bool(endings) and item.endswith(endings) for item in values]

@@ -18,9 +18,11 @@ def step_curve_s(step: Step, request: np.ndarray, tree: bool = False) -> np.ndar
         tree: whether the nodes form trees.
     """
     batch, nodes = step.batch, np.arange(len(request) + 1)
-    ragged = step.cost.packing == "ragged"
-    packed = nodes + batch if ragged else batch * (1 + _largest(request))
-    return _step_s(step, nodes, packed, tree)
+    if step.cost.packing == "dense":
+        return _step_s(step, nodes, batch * (1 + _largest(request)), tree)
+    by_request = any(cliff.of_request for cliff in getattr(step.cost, "cliffs", ()))
+    largest = 1 + _largest(request) if by_request else None
+    return _step_s(step, nodes, nodes + batch, tree, largest)
 
 
 def padded_curve_s(step: Step, most: int) -> np.ndarray:
@@ -32,12 +34,26 @@ def padded_curve_s(step: Step, most: int) -> np.ndarray:
     return _step_s(step, nodes, nodes + step.batch, tree=True)
 
 
-def _step_s(step: Step, nodes: np.ndarray, packed: np.ndarray, tree: bool) -> np.ndarray:
-    """Seconds of (n,) draft nodes and (n,) packed tokens, as they run."""
+def _step_s(
+    step: Step,
+    nodes: np.ndarray,
+    packed: np.ndarray,
+    tree: bool,
+    largest: np.ndarray | None = None,
+) -> np.ndarray:
+    """Seconds of (n,) draft nodes and (n,) packed tokens, as they run.
+
+    largest: (n,) packed tokens of the largest request, where a cliff asks for them.
+    """
     cost, batch = step.cost, step.batch
     context = float(np.add.reduce(step.load.context)) / batch
-    device_s = cost.draft_s(batch, context) + cost.verify_curve_s(batch, packed, context)
-    return device_s + _host_s(step, nodes, device_s, tree)
+    more = () if largest is None else (largest,)
+    verify_s = cost.verify_curve_s(batch, packed, context, *more)
+    device_s = cost.draft_s(batch, context) + verify_s
+    trees, ordered = (nodes > 0) & tree, int(step.draft.size.sum())
+    return device_s + cost.host.seen_curve_s(
+        nodes, device_s, requests=batch, tree=trees, ordered=ordered
+    )
 
 
 def _largest(request: np.ndarray) -> np.ndarray:
@@ -50,15 +66,3 @@ def _largest(request: np.ndarray) -> np.ndarray:
         first, np.diff(np.r_[first, len(owner)])
     )
     return np.maximum.accumulate(np.r_[0, count])
-
-
-def _host_s(step: Step, nodes: np.ndarray, device_s: np.ndarray, tree: bool) -> np.ndarray:
-    """`HostOverhead.seen_s` for an array of node counts."""
-    host = step.cost.host
-    ordered = int(step.draft.size.sum())
-    work_s = host.node_s * nodes + host.seen_s(
-        0, 0.0, requests=step.batch, drafted=True, tree=False, ordered=ordered
-    )
-    if tree:
-        work_s[1:] += host.tree_step_s
-    return np.maximum(work_s - device_s, 0.0) if host.overlap else work_s

@@ -8,7 +8,11 @@ Every floor gives a bound. The best is found by maximising it over (beta, gamma)
 functions linear in alpha, beta and gamma, and alpha is concave in (beta, gamma), so the bound is
 concave in both. Tight where the step's cost is affine.
 
-Host work counts in full if it adds to the device's time, and not at all if it overlaps with it.
+Host work counts in full if it adds to the device's time, and not at all if it overlaps with it;
+bubbles always count. Where kernel launches bound steps (eager mode) they hide nodes' and trees'
+work: then a step takes at least the device's time with all work, which the slack can hide no more
+of than it adds, and at least the launches with the rest of the work. Both floors give a bound, and
+the larger is taken.
 """
 
 from __future__ import annotations
@@ -56,9 +60,17 @@ def batched_bound(
         ordered: (n, 1) or one for all: nodes the host orders per round.
         widest: most nodes of a request in any step.
     """
+    shares = (batch, width, tree, ordered)
     floor = StepFloor.of(cost, batch, widest, texts.context)
-    host = host_shares(cost, batch, width, tree, ordered)
+    found = _best_bound(floor, texts, batch, width, host_shares(cost, *shares))
+    if not cost.host.launch_s:
+        return found
+    hidden = host_shares(cost, *shares, launched=True)
+    other = _best_bound(floor.launches(cost.host.launch_s), texts, batch, width, hidden)
+    return max(found, other, key=lambda one: float(one.schedule.seconds.sum()))
 
+
+def _best_bound(floor: StepFloor, texts: Texts, batch: int, width, host) -> BatchedBound:
     def bound(beta: float, gamma: float) -> float:
         options = options_at(floor.line(beta, gamma), texts, batch, width, host)
         return total_left(options)
@@ -97,15 +109,23 @@ def _maximum(function: Callable, low: float, high: float, cuts: int) -> tuple[fl
     return max([*ends, (left, at_left), (right, at_right)], key=lambda pair: pair[1])
 
 
-def host_shares(cost: StepCost, batch: int, width, tree: bool, ordered) -> tuple[float, np.ndarray]:
-    """Host seconds of a plain step's and of a round's share: a number and (n, D + 1)."""
+def host_shares(
+    cost: StepCost, batch: int, width, tree: bool, ordered, launched: bool = False
+) -> tuple[float, np.ndarray]:
+    """Host seconds of a plain step's and of a round's share: a number and (n, D + 1).
+
+    launched: without what a step's kernel launches may hide.
+    """
     host = cost.host
+    trees = (width > 0) & tree & (not launched)
+    bubble = trees * (host.bubble_s / batch)
     if host.overlap:
-        return 0.0, np.zeros(width.shape)
+        return 0.0, bubble
     plain = host.plain_s / batch + host.plain_request_s
-    rounds = host.round_s / batch + host.request_s + host.node_s * width
+    rounds = host.round_s / batch + host.request_s + (0.0 if launched else host.node_s * width)
     rounds = rounds + host.ordered_node_s * ordered
-    return plain, rounds + (width > 0) * (host.tree_step_s / batch if tree else 0.0)
+    tree_s = host.tree_step_s / batch + host.tree_request_s + host.kv_move_token_s * width
+    return plain, rounds + trees * tree_s + bubble
 
 
 def options_at(line: Line, texts: Texts, batch: int, width, host) -> Options:

@@ -9,7 +9,7 @@ of its own, 1 / B, beta * (1 + w) and gamma / B * c, whatever the others do.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -55,6 +55,11 @@ class StepFloor:
         ]
         plain = [cost.verify_s(batch, batch, one) for one in knots]
         return cls(np.array(knots), total, np.array(drafted), np.array(plain))
+
+    def launches(self, launch_s: float) -> StepFloor:
+        """That of steps whose kernel launches alone take so long."""
+        drafted_s = np.full_like(self.drafted_s, launch_s)
+        return replace(self, drafted_s=drafted_s, plain_s=np.full_like(self.plain_s, launch_s))
 
     def line(self, beta: float, gamma: float) -> Line:
         """The highest floor with these slopes."""

@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+from simulator.cost.engine import Engine
 from simulator.cost.host import HostOverhead
-from simulator.cost.profile import find_profile
+from simulator.cost.profile import LatencyProfile, find_profile
+from simulator.cost.roofline import ROOFLINE, read_roofline
 from simulator.cost.step_cost import StepCost
 from traces.errors import InputError
 
-_KEYS = ("name", "profile", "strict", "host", "packing", "draft_steps")
+_ENGINE = tuple(item.name for item in fields(Engine))
+_KEYS = ("name", "profile", "host", *_ENGINE, ROOFLINE, "provenance")
 
 
 def build_step_cost(cfg_latency: Mapping[str, Any]) -> StepCost:
@@ -19,7 +22,9 @@ def build_step_cost(cfg_latency: Mapping[str, Any]) -> StepCost:
 
     Args:
         cfg_latency: keys ``profile`` (a shipped name or a path to a CSV), and optionally ``name``,
-            ``strict``, ``packing``, ``draft_steps`` and the mapping ``host``.
+            the fields of `Engine` (null: its default), the mapping ``host``, the mapping
+            ``roofline``, from which the profile of that name is computed, and ``provenance``, which
+            says where the numbers come from and prices nothing.
 
     Raises:
         InputError: an unknown key, profile or value.
@@ -31,13 +36,22 @@ def build_step_cost(cfg_latency: Mapping[str, Any]) -> StepCost:
         )
     host = cfg_latency.get("host") or {}
     _known("latency.host", host, tuple(item.name for item in fields(HostOverhead)))
+    given = {name: cfg_latency.get(name) for name in _ENGINE}
     return StepCost(
-        find_profile(cfg_latency["profile"]),
+        _profile(cfg_latency["profile"], cfg_latency.get(ROOFLINE)),
         host=HostOverhead(**dict(host)),
-        packing=cfg_latency.get("packing", "ragged"),
-        strict=cfg_latency.get("strict", False),
-        draft_steps=cfg_latency.get("draft_steps", 1),
+        **{name: value for name, value in given.items() if value is not None},
     )
+
+
+def _profile(name: Any, roofline: Any) -> LatencyProfile:
+    if roofline is None:
+        return find_profile(name)
+    if name != ROOFLINE:
+        raise InputError(
+            f"latency.profile is {name!r} beside latency.{ROOFLINE}; accepted: {ROOFLINE}"
+        )
+    return read_roofline(roofline).profile()
 
 
 def _known(where: str, node: Any, accepted: tuple[str, ...]) -> None:

@@ -25,7 +25,7 @@ _OPTIONAL = ("device", "drafter", "noise", *_PROVENANCE, "notes")
 _SHAPE = ("layers", "hidden", "kv_heads", "head_dim", "params_b", "active_params_b")
 _DEVICE = ("peak_tflops", "bandwidth_gb_s")
 _DRAFTER = ("params_b", "tokens_per_request")
-_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4, "float64": 8, "float8": 1}
+DTYPE_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4, "float64": 8, "float8": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class ProfileHeader:
     def kv_read_ms_per_token(self) -> float | None:
         """Milliseconds to read one context token's keys and values at full bandwidth."""
         shape, bandwidth = self.model_shape, self.device["bandwidth_gb_s"]
-        parts = (shape["layers"], shape["kv_heads"], shape["head_dim"], _BYTES.get(self.dtype))
+        parts = (shape["layers"], shape["kv_heads"], shape["head_dim"], DTYPE_BYTES.get(self.dtype))
         if bandwidth is None or None in parts:
             return None
         layers, kv_heads, head_dim, width = parts

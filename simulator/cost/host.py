@@ -1,8 +1,33 @@
-"""Host work of one step: what the CPU does around the device's forwards."""
+"""Host work of one step: what the CPU does around the device's forwards.
+
+A step takes ``device_s`` (draft, verify and prompt chunks, by the profile) and what is seen of the
+host, ``seen_s``:
+
+    work_s    what the terms below add up to
+    trees_s   of it: node_s, tree_step_s, tree_request_s, kv_move_token_s
+    slack_s   max(0, launch_s - device_s): the device waits for the host's kernel launches
+    1. The slack hides trees_s, then the bubble; what is left of it is added to the device's time.
+    2. With overlap, the remaining work is seen only where it exceeds the device's time.
+    seen_s =  slack_s + work_s + bubble_s, as far as they are left
+
+Without launch_s there is no slack, without bubble_s no bubble: then it is the work, or with overlap
+max(0, work_s - device_s). `StepCost` sets launch_s to 0 unless its mode is eager: captured graphs
+are launched at once. So a tree's host work looks free where launches bound the step, and is not in
+graphs mode.
+
+bubble_s and tree_step_s: both are paid once by a step that verifies trees. With overlap,
+tree_step_s may hide under the device's time (masks, positions of the next step) while bubble_s may
+not: the next launch needs the walk's result. Without overlap the two cannot be told apart, and
+everything belongs into tree_step_s.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
 
 from traces.errors import InputError
 
@@ -11,7 +36,7 @@ LONGEST_S = 1e6  # more than any host work; sums stay finite
 
 @dataclass(frozen=True, slots=True)
 class HostOverhead:
-    """Seconds of host work, added to the device time or hidden under it.
+    """Seconds of host work, added to the device time or hidden under it. See the module's text.
 
     round_s: every step that drafts. request_s: each request of such a step. node_s: each draft
     node that it verifies. ordered_node_s: each draft node that the host put in order for it,
@@ -20,8 +45,12 @@ class HostOverhead:
     gather, and the one-token probes of the published profiles already hold its launch time.
     plain_request_s: each request of such a step. fed_step_s: extra of a plain step whose states are
     kept for a drafter that rests. catch_up_token_s: each token a drafter that rested has to read
-    before it drafts again; a part of drafting, not hidden by overlap. overlap: host work runs while
-    the device is busy, and only what exceeds the device time is seen.
+    before it drafts again; a part of drafting, not hidden by overlap. tree_request_s: each request
+    of a step that verifies trees (mask rows, positions). kv_move_token_s: each draft node of such a
+    step (packed tokens whose KV is compacted after it). bubble_s: a step that verifies trees leaves
+    the device idle so long while the host walks them. launch_s: kernel launches of a step, in eager
+    mode. overlap: host work runs while the device is busy, and only what exceeds the device time is
+    seen; the bubble always is.
     """
 
     round_s: float = 0.0
@@ -33,6 +62,10 @@ class HostOverhead:
     plain_request_s: float = 0.0
     fed_step_s: float = 0.0
     catch_up_token_s: float = 0.0
+    tree_request_s: float = 0.0
+    kv_move_token_s: float = 0.0
+    bubble_s: float = 0.0
+    launch_s: float = 0.0
     overlap: bool = False
 
     def __post_init__(self) -> None:
@@ -73,9 +106,53 @@ class HostOverhead:
             fed: a plain step whose states a resting drafter will read.
         """
         if drafted:
-            work_s = self.round_s + self.node_s * nodes + (self.tree_step_s if tree else 0.0)
-            work_s += self.request_s * requests + self.ordered_node_s * ordered
+            work_s, trees_s, bubble_s = self._round(nodes, requests, tree, ordered)
         else:
-            work_s = self.plain_s + self.plain_request_s * requests
+            work_s, trees_s, bubble_s = self.plain_s + self.plain_request_s * requests, 0.0, 0.0
             work_s += self.fed_step_s if fed else 0.0
-        return max(0.0, work_s - device_s) if self.overlap else work_s
+        if not self.launch_s and not self.overlap:  # what `_seen` comes to, on every step's way
+            return work_s + bubble_s
+        return self._seen(work_s, trees_s, bubble_s, device_s, min, max)
+
+    def seen_curve_s(
+        self,
+        nodes: np.ndarray,
+        device_s: np.ndarray,
+        *,
+        requests: int,
+        tree: np.ndarray,
+        ordered: int = 0,
+    ) -> np.ndarray:
+        """`seen_s` of n steps that draft, to the last bit: (n,) seconds.
+
+        Args:
+            nodes, device_s: (n,) as there.
+            requests, ordered: the same in all of them.
+            tree: (n,) bool, whether each verifies trees.
+        """
+        work = self._round(nodes, requests, tree, ordered)
+        return self._seen(*work, device_s, np.minimum, np.maximum)
+
+    def _round(self, nodes: Any, requests: int, tree: Any, ordered: int) -> tuple[Any, Any, Any]:
+        """Work of a step that drafts, its part for nodes and trees, its bubble; arrays or not."""
+        nodes_s, step_s = self.node_s * nodes, self.tree_step_s * tree
+        trees_s = (self.tree_request_s * requests + self.kv_move_token_s * nodes) * tree
+        work_s = self.round_s + nodes_s + step_s
+        work_s = work_s + (self.request_s * requests + self.ordered_node_s * ordered) + trees_s
+        return work_s, nodes_s + step_s + trees_s, self.bubble_s * tree
+
+    def _seen(
+        self, work_s: Any, trees_s: Any, bubble_s: Any, device_s: Any, low: Callable, high: Callable
+    ) -> Any:
+        """The module's rule; `low` and `high` are min and max, of numbers or of arrays."""
+        slack_s = 0.0
+        if self.launch_s:
+            slack_s = high(self.launch_s - device_s, 0.0)
+            hidden_s = low(trees_s, slack_s)
+            left_s = slack_s - hidden_s
+            work_s = work_s - hidden_s
+            device_s = device_s + high(left_s - bubble_s, 0.0)
+            bubble_s = high(bubble_s - left_s, 0.0)
+        if self.overlap:
+            work_s = high(work_s - device_s, 0.0)
+        return slack_s + work_s + bubble_s

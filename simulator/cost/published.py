@@ -20,7 +20,8 @@ from simulator.cost.host import HostOverhead
 from simulator.cost.host_fit import fit_host
 from simulator.cost.profile import find_profile
 from simulator.cost.source import Source
-from simulator.cost.step_cost import StepCost, StepTime
+from simulator.cost.step_cost import StepCost
+from simulator.cost.step_time import StepTime
 from traces.errors import InputError
 
 CELLS = Path(traces.errors.__file__).parent / "published" / "cast_decoding.csv"

@@ -28,42 +28,38 @@ per drafted token for a chained one.
 
 Prefill is one pass over one prompt: straight lines between measured sizes, the smallest size's
 value below it, the last secant beyond (`modelled`; refused by ``strict``), never falling. A profile
-without a prefill table charges none.
+without a prefill table charges none, unless it is modelled (see `prefill_model`, which also says
+what a chunk of a prompt costs, alone or in a decoding step).
+
+What the engine adds: `graphs` (captured sizes of its own), `cliffs` (kernels), `host` (host work,
+bubbles and launches). A step beyond a cliff is `modelled`: no stopwatch read that number.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
+from simulator.cost.cliffs import beyond, beyond_many, even_largest
 from simulator.cost.drafting import DraftTable
+from simulator.cost.engine import Engine
+from simulator.cost.graphs import GraphedVerify
 from simulator.cost.host import HostOverhead
 from simulator.cost.memo import CachedDraft, CachedVerify
-from simulator.cost.prefill import PrefillCurve
+from simulator.cost.prefill_model import alone_ms, mixed_ms, prefill_of
+from simulator.cost.probe import width_probe
 from simulator.cost.profile import LatencyProfile
 from simulator.cost.source import RESOLVED, Source
+from simulator.cost.step_time import StepTime
 from simulator.cost.surface import VerifySurface
 from traces.errors import InputError
 
-PACKINGS = ("ragged", "dense")
 _MODELLED = int(Source.MODELLED)
 _REFUSED = int(Source.MODELLED | Source.CLAMPED)
-
-
-@dataclass(frozen=True, slots=True)
-class StepTime:
-    """Seconds of one step, by part, and where they came from."""
-
-    draft_s: float
-    verify_s: float
-    host_s: float
-    source: Source
-
-    @property
-    def total_s(self) -> float:
-        """Seconds the step takes."""
-        return self.draft_s + self.verify_s + self.host_s
 
 
 class StepCost:
@@ -72,39 +68,39 @@ class StepCost:
     Args:
         profile: the measured tables.
         host: host work, none by default.
-        packing: ``ragged`` (the sum of the trees) or ``dense`` (every request padded to the
-            largest tree).
-        strict: refuse, instead of flagging, what lies outside the table.
-        draft_steps: drafter steps per round.
+        settings: fields of `Engine`: packing, strict, draft_steps, mode, graph_sizes, cliffs,
+            prefill, prefill_efficiency.
+
+    Attributes:
+        host: host work in force; its launch_s is 0 unless the mode is eager.
+        prefill: ``table``, ``modelled`` or ``none``.
 
     Raises:
-        InputError: an unknown packing or a count below 1.
+        InputError: a setting's value, or one that the profile does not allow.
     """
 
     def __init__(
-        self,
-        profile: LatencyProfile,
-        *,
-        host: HostOverhead | None = None,
-        packing: str = "ragged",
-        strict: bool = False,
-        draft_steps: int = 1,
+        self, profile: LatencyProfile, *, host: HostOverhead | None = None, **settings: Any
     ) -> None:
-        if packing not in PACKINGS:
-            raise InputError(f"latency.packing is {packing!r}; accepted: {', '.join(PACKINGS)}")
-        if isinstance(draft_steps, bool) or not isinstance(draft_steps, int) or draft_steps < 1:
-            raise InputError(f"latency.draft_steps is {draft_steps!r}; accepted: at least 1")
-        if not isinstance(strict, bool):
-            raise InputError(f"latency.strict is {strict!r}; accepted: true, false")
+        engine = self.engine = Engine(**settings)
+        self.packing, self.strict, self.mode = engine.packing, engine.strict, engine.mode
+        self.draft_steps, self.cliffs = engine.draft_steps, engine.cliffs
+        host = HostOverhead() if host is None else host
+        self.host = (
+            host if self.mode == "eager" or not host.launch_s else replace(host, launch_s=0.0)
+        )
         self.profile = profile
-        self.host = HostOverhead() if host is None else host
-        self.packing = packing
-        self.strict = strict
-        self.draft_steps = draft_steps
-        self._target = CachedVerify(VerifySurface(profile.verify, profile.header))
+        self._target = (
+            CachedVerify(VerifySurface(profile.verify, profile.header))
+            if engine.graph_sizes is None
+            else GraphedVerify(profile, engine.graph_sizes)
+        )
         self._drafter = CachedDraft(DraftTable(profile.draft, profile.header))
-        self._prefill = PrefillCurve(profile.prefill)
+        self.prefill, self._prefill = prefill_of(
+            profile, engine.prefill, engine.prefill_efficiency, engine.strict
+        )
         self._kind = _MODELLED if profile.modelled else 0
+        self._padded = () if self.mode == "eager" else self.graph_sizes
 
     @property
     def num_gpus(self) -> int:
@@ -114,7 +110,13 @@ class StepCost:
     @property
     def graph_sizes(self) -> tuple[int, ...]:
         """Captured sizes in total packed tokens; the ends of the plateaus."""
-        return self.profile.header.graph_sizes
+        own = self.engine.graph_sizes
+        return self.profile.header.graph_sizes if own is None else own
+
+    def executed(self, total: int) -> int:
+        """Tokens that a verify pass of ``total`` runs: the next captured size, if there is one."""
+        index = bisect_left(self._padded, total)
+        return self._padded[index] if index < len(self._padded) else total
 
     def step(
         self,
@@ -126,6 +128,7 @@ class StepCost:
         ordered: int = 0,
         fed: bool = False,
         deferred: int = 0,
+        chunks: Sequence[tuple[int, int]] = (),
     ) -> StepTime:
         """Cost of one step.
 
@@ -133,10 +136,11 @@ class StepCost:
             packed: (B,) integers, root + draft nodes of each request.
             context: (B,) KV tokens before each root.
             drafted: False for plain decoding, which pays no draft and no round's host work.
-            tree: whether trees (not chains) are verified; adds the host's tree term.
+            tree: whether trees (not chains) are verified; adds the host's tree terms.
             ordered: draft nodes the host put in order for the step, verified or not.
             fed: a plain step of a policy that drafts at other times.
             deferred: tokens of earlier plain steps that the drafter reads before it drafts.
+            chunks: (start, tokens) of every prompt chunk that is read in the same step.
 
         Raises:
             InputError: an empty step, a request without its root, or (strict) a size outside.
@@ -144,87 +148,139 @@ class StepCost:
         batch = len(packed)
         if batch == 0 or packed.min() < 1:
             raise InputError(f"packed tokens {packed!r}; accepted: at least 1 for each request")
-        packed_total = int(np.add.reduce(packed))
-        total = packed_total if self.packing == "ragged" else batch * int(packed.max())
+        packed_total = total = int(np.add.reduce(packed))
+        largest = None
+        if self.cliffs or self.packing == "dense":
+            largest = int(packed.max())
+            total = total if self.packing == "ragged" else batch * largest
         mean_context = float(np.add.reduce(context)) / batch
-        verify_s, bits = self._verify(batch, total, mean_context)
+        verify_s, bits = self._verify(batch, total, mean_context, largest)
         draft_s = 0.0
         if drafted:
             draft_s, draft_bits = self._draft(batch, mean_context)
             draft_s += self.host.catch_up_token_s * deferred
             bits |= draft_bits
+        chunk_s, chunk_bits = self._chunks(chunks) if chunks else (0.0, 0)
         host_s = self.host.seen_s(
             packed_total - batch,
-            draft_s + verify_s,
+            draft_s + verify_s + chunk_s,
             requests=batch,
             drafted=drafted,
             tree=tree,
             ordered=ordered,
             fed=fed,
         )
-        return StepTime(draft_s, verify_s, host_s, RESOLVED[bits])
+        source = RESOLVED[bits | chunk_bits]
+        return StepTime(draft_s, verify_s, host_s, source, chunk_s, self.executed(total))
 
-    def verify_s(self, batch: int, total: int, context: float) -> float:
-        """Target seconds of a step of ``total`` packed tokens at a mean ``context``."""
-        return self._verify(batch, total, context)[0]
+    def verify_s(self, batch: int, total: int, context: float, largest: int | None = None) -> float:
+        """Target seconds of a step of ``total`` packed tokens at a mean ``context``.
+
+        largest: packed tokens of the largest request, for cliffs; None: all are alike.
+        """
+        return self._verify(batch, total, context, largest)[0]
 
     def draft_s(self, batch: int, context: float) -> float:
         """Drafter seconds of a round of ``batch`` requests, all ``draft_steps`` together."""
         return self._draft(batch, context)[0]
 
     def prefill_s(self, tokens: int) -> float:
-        """Seconds of the pass over a prompt of ``tokens``; 0 without a prefill table.
+        """Seconds of the pass over a prompt of ``tokens``; 0 where prefill is free.
 
         Raises:
             InputError: (strict) a prompt longer than the longest measured one.
         """
-        if self.strict and tokens > self._prefill.last > 0:
-            raise InputError(
-                f"latency profile {self.profile.name} (strict): prefill of {tokens} tokens; "
-                f"measured: up to {self._prefill.last}"
-            )
+        self._check_prompt(tokens)
         return self._prefill.at(tokens) * 1e-3
 
-    def verify_curve_s(self, batch: int, totals: np.ndarray, context: float) -> np.ndarray:
-        """`verify_s` at (N,) totals: (N,) seconds."""
+    def prefill_curve(self, tokens: np.ndarray) -> np.ndarray:
+        """`prefill_s` of (n,) prompts: (n,) seconds."""
+        tokens = np.asarray(tokens)
+        if len(tokens):
+            self._check_prompt(int(tokens.max()))
+        return self._prefill.many(tokens) * 1e-3
+
+    def prefill_modelled(self, tokens: np.ndarray) -> np.ndarray:
+        """(n,) bool: prompts whose prefill is no measurement, nor between two."""
+        tokens = np.asarray(tokens)
+        if self.profile.modelled and self.prefill == "table":
+            return np.ones(len(tokens), bool)
+        return self._prefill.modelled(tokens)
+
+    def chunk_s(self, start: int, tokens: int) -> float:
+        """Seconds of a pass over prompt tokens ``start`` to ``start + tokens`` alone.
+
+        Raises:
+            InputError: (strict) a prompt longer than the longest measured one.
+        """
+        self._check_prompt(start + tokens)
+        return alone_ms(self._prefill, start, tokens) * 1e-3
+
+    def chunks_s(self, chunks: Sequence[tuple[int, int]]) -> float:
+        """Seconds that (start, tokens) chunks add to a pass that reads the weights anyway."""
+        return self._chunks(chunks)[0]
+
+    def verify_curve_s(
+        self, batch: int, totals: np.ndarray, context: float, largest: np.ndarray | None = None
+    ) -> np.ndarray:
+        """`verify_s` at (N,) totals, with (N,) tokens of the largest request: (N,) seconds."""
         totals = np.asarray(totals)
         if self.strict and len(totals):
             self._verify(batch, int(totals.max()), context)
-        return self._target.curve(batch, totals, context) * 1e-3
+        seconds = self._target.curve(batch, totals, context) * 1e-3
+        if not self.cliffs:
+            return seconds
+        most = even_largest(batch, totals) if largest is None else largest
+        return beyond_many(self.cliffs, seconds, totals, most)
 
     def width_probe(self, context: float = 1024) -> tuple[np.ndarray, np.ndarray]:
-        """Measured batch-one points for a line fit (CAST, width rule).
+        """Batch-one points for a line fit (CAST, width rule), with the engine's own jumps.
 
         Returns:
-            (n,) packed tokens and (n,) milliseconds, at the measured prefix nearest ``context``.
+            (n,) packed tokens and (n,) milliseconds, at the measured prefix nearest ``context``:
+            the measured sizes, or the captured ones of an engine that has others.
 
         Raises:
             InputError: the profile has no batch-one points.
         """
-        surface = self._target.surface
-        if surface.batches[0] != 1:
-            raise InputError(
-                f"latency profile {self.profile.name}: smallest batch {surface.batches[0]}; "
-                "accepted for a width probe: batch 1"
-            )
-        slab = surface.slabs[0]
-        nearest = min(range(len(slab.contexts)), key=lambda i: abs(slab.contexts[i] - context))
-        curve = slab.curves[nearest]
-        return np.array(curve.totals), np.array(curve.ms)
+        return width_probe(self.profile.name, self._target, self.cliffs, context)
 
-    def _verify(self, batch: int, total: int, context: float) -> tuple[float, int]:
+    def _verify(
+        self, batch: int, total: int, context: float, largest: int | None = None
+    ) -> tuple[float, int]:
         ms, bits = self._target.at(batch, total, context)
         if self.strict and bits & _REFUSED:
             raise self._refusal(
                 f"a step of {batch} requests, {total} packed tokens", batch, context
             )
-        return ms * 1e-3, bits | self._kind
+        seconds = ms * 1e-3
+        if self.cliffs:
+            most = even_largest(batch, total) if largest is None else largest
+            seconds, hit = beyond(self.cliffs, seconds, total, most)
+            bits |= _MODELLED if hit else 0
+        return seconds, bits | self._kind
 
     def _draft(self, batch: int, context: float) -> tuple[float, int]:
         ms, bits = self._drafter.at(batch, context)
         if self.strict and bits & _REFUSED:
             raise self._refusal(f"a draft for {batch} requests", batch, context)
         return ms * 1e-3 * self.draft_steps, bits | self._kind
+
+    def _chunks(self, chunks: Sequence[tuple[int, int]]) -> tuple[float, int]:
+        """Seconds and Source bits that chunks add to a step."""
+        seconds, bits = 0.0, self._kind if self.prefill == "table" else 0
+        for start, tokens in chunks:
+            self._check_prompt(start + tokens)
+            seconds += mixed_ms(self._prefill, start, tokens) * 1e-3
+            bits |= self._prefill.bits(start + tokens)
+        return seconds, bits
+
+    def _check_prompt(self, tokens: int) -> None:
+        if self.strict and tokens > self._prefill.last > 0:
+            raise InputError(
+                f"latency profile {self.profile.name} (strict): prefill of {tokens} tokens; "
+                f"measured: up to {self._prefill.last}"
+            )
 
     def _refusal(self, asked: str, batch: int, context: float) -> InputError:
         surface, drafts = self._target.surface, self._drafter.drafts

@@ -1,0 +1,296 @@
+"""`python -m analysis cost`: terms of a known engine come back, bad files do not get far."""
+
+from __future__ import annotations
+
+import ast
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+import analysis
+from analysis.__main__ import main
+from analysis.cost_fit import fit_rounds
+from analysis.cost_rows import read_rounds
+from simulator.app import main as simulate
+from simulator.command_line import normalised
+from simulator.cost import HostOverhead, StepCost, build_step_cost, find_profile
+from traces.errors import InputError
+
+KNOWN = HostOverhead(
+    round_s=2e-3, node_s=1e-5, tree_step_s=5e-4, plain_s=1e-3, request_s=1e-4, plain_request_s=2e-5
+)
+COLUMNS = ("batch", "width", "round_ms", "committed", "tree")
+
+
+def engine_rounds(count=120, host=KNOWN, noise=0.0, profile="b300", seed=0) -> list[dict]:
+    """Rounds of an engine that takes what the profile says, and its host terms."""
+    rng, cost = np.random.default_rng(seed), StepCost(find_profile(profile), host=host)
+    rows = []
+    for _ in range(count):
+        batch, width = int(rng.integers(1, 33)), int(rng.integers(0, 9))
+        tree = bool(width > 0 and rng.random() < 0.5)
+        packed = np.full(batch, width + 1)
+        time = cost.step(packed, np.full(batch, 8192), drafted=width > 0, tree=tree)
+        ms = time.total_s * 1e3 * float(np.exp(noise * rng.normal()))
+        rows.append({
+            "batch": batch, "width": width, "round_ms": ms, "committed": batch, "tree": int(tree),
+        })  # fmt: skip
+    return rows
+
+
+def written(path: Path, rows: list[dict], columns=COLUMNS) -> Path:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, columns, extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+@pytest.fixture
+def rounds(tmp_path) -> Path:
+    return written(tmp_path / "rounds.csv", engine_rounds())
+
+
+def test_known_terms_come_back_and_price_a_simulation(rounds, here, recorded, capsys):
+    out = here / "engine.yaml"
+    assert main(["cost", str(rounds), "--profile", "b300", "--out", str(out)]) == 0
+    printed = capsys.readouterr().out
+    assert "round_s" in printed
+    assert "84 rounds, judged on the other 36" in printed
+    node = yaml.safe_load(out.read_text())
+    for name in ("round_s", "node_s", "tree_step_s", "plain_s", "request_s", "plain_request_s"):
+        assert node["host"][name] == pytest.approx(getattr(KNOWN, name), rel=1e-4)
+    assert build_step_cost(node).host.round_s == node["host"]["round_s"]
+    assert node["provenance"]["rows"] == 120
+    assert node["provenance"]["held_out_p90_error"] < 1e-6
+    words = [f"trace={recorded}", "policy=fixed_chain", "policy.length=3", "max_concurrency=1"]
+    more = [f"latency={out}", "latency.host.node_s=0.5", "num_prompts=4", "hydra.run.dir=out"]
+    assert simulate([*words, *more]) == 0
+    summary = json.loads((here / "out/summary.json").read_text())
+    # 2 ms a round and 0.1 ms a request, as fitted; 0.5 s a node, as the word after it says.
+    assert summary["step_ms"]["host"] == pytest.approx(2 + 0.1 + 3 * 500, rel=1e-3)
+    assert summary["latency"]["host"]["round_s"] == node["host"]["round_s"]
+    assert summary["latency"]["profile"] == "b300"
+
+
+def test_the_same_rounds_give_the_same_file(rounds, tmp_path):
+    texts = []
+    for name in ("a", "b"):
+        out = tmp_path / name / "engine.yaml"
+        assert main(["cost", str(rounds), "--profile", "b300", "--out", str(out)]) == 0
+        texts.append(out.read_bytes())
+    assert texts[0] == texts[1]
+    import hashlib
+
+    sha = hashlib.sha256(rounds.read_bytes()).hexdigest()
+    assert yaml.safe_load(texts[0])["provenance"]["sha256"] == sha
+
+
+def test_noise_is_judged_on_rounds_that_were_not_fitted(tmp_path):
+    """5 % log-normal noise leaves a median error of 0.6745 x 5 % and a p90 of 1.645 x 5 %."""
+    rows = engine_rounds(2000, noise=0.05)
+    found = fit_rounds(read_rounds(written(tmp_path / "r.csv", rows)), "b300", seed=4)
+    assert found.fitted == 1400
+    every = found.judged[0]
+    assert (every.batch, every.rounds) == (None, 600)
+    assert every.median == pytest.approx(0.6745 * 0.05, rel=0.15)
+    assert every.p90 == pytest.approx(1.645 * 0.05, rel=0.15)
+    assert sum(one.rounds for one in found.judged[1:]) == 600
+    assert found.bare.median > 3 * every.median
+    measured, predicted = found.tokens_per_s
+    assert predicted == pytest.approx(measured, rel=0.02)
+    assert found.host["round_s"] == pytest.approx(2e-3, rel=0.15)
+
+
+def test_terms_that_cannot_be_told_apart_are_named(tmp_path):
+    """One batch, one width: a constant of drafted rounds, one of plain ones."""
+    rows = [{**row, "batch": 4, "width": 3 * (row["width"] > 0)} for row in engine_rounds(40)]
+    found = fit_rounds(read_rounds(written(tmp_path / "r.csv", rows, COLUMNS[:4])), "b300")
+    assert set(found.host) == {"round_s", "plain_s"}
+    assert set(found.merged) == {"node_s", "request_s", "plain_request_s"}
+
+
+def test_optional_columns_count(tmp_path):
+    """Two requests, nodes 3 and 0; drafts of 0.5 ms; 14 nodes put in order at 0.1 ms each."""
+    cost = StepCost(find_profile("h100_sxm_qwen3_8b_table6"))
+    columns = ("batch", "width", "nodes", "round_ms", "draft_ms", "committed", "context", "ordered")
+    rows = []
+    for ordered in (14, 20, 26, 30):
+        verify = cost.verify_s(2, 5, 2048) * 1e3
+        rows.append(
+            dict(zip(columns, (2, 3, 3, verify + 0.5 + 0.1 * ordered, 0.5, 2, 2048, ordered)))
+        )
+    path = written(tmp_path / "r.csv", rows, columns)
+    found = fit_rounds(read_rounds(path), "h100_sxm_qwen3_8b_table6", hold_out=0.25)
+    assert found.host["ordered_node_s"] == pytest.approx(1e-4)
+    assert found.host["round_s"] == pytest.approx(0, abs=1e-9)
+    assert found.draft_ratio == pytest.approx(cost.draft_s(2, 2048) / 5e-4)
+    assert found.beyond == 1  # the probe had one request
+
+
+def test_dense_batches_and_graphs_are_priced_as_they_ran(tmp_path):
+    b300 = StepCost(find_profile("b300"))
+    draft = b300.draft_s(4, 8192) * 1e3
+    columns = ("batch", "width", "nodes", "round_ms", "committed", "graph")
+    rows = [
+        dict(zip(columns, (4, 7, 9, draft + ms + 1, 4, graph)))
+        for ms, graph in ((5.592, 0), (5.592, 16), (6.262, 32), (7.9, 64)) * 2
+    ]  # 13 tokens
+    found = fit_rounds(read_rounds(written(tmp_path / "r.csv", rows, columns)), "b300")
+    assert found.host["round_s"] == pytest.approx(1e-3)
+    dense = [{**row, "round_ms": draft + 6.262 + 1, "graph": 0} for row in rows]  # 32 tokens
+    path = written(tmp_path / "d.csv", dense, columns)
+    assert fit_rounds(read_rounds(path), "b300", "dense").host["round_s"] == pytest.approx(1e-3)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "rounds.csv: empty; accepted: a header line with batch, width"),
+        ("batch,width,round_ms\n", "column committed is missing; found batch, width, round_ms"),
+        ("batch,width,round_ms,committed\n", "0 rounds; accepted: at least 4"),
+        ("batch,width,round_ms,committed,ms\n1,1,1,1,1\n", "column 'ms' is not known; accepted"),
+        ("batch,width,round_ms,committed,batch\n1,1,1,1,1\n", "column batch is there twice"),
+        ("batch,width,round_ms,committed\n1,1,5\n", "row 1 has 3 values; accepted: 4"),
+        ("batch,width,round_ms,committed\n1,1,5,1\n0,1,5,1\n", "row 2, column batch: value '0'"),
+        ("batch,width,round_ms,committed\n1,1.5,5,1\n", "row 1, column width: value '1.5'; acc"),
+        ("batch,width,round_ms,committed\n1,1,-5,1\n", "row 1, column round_ms: value '-5'"),
+        ("batch,width,round_ms,committed\n1,1,nan,1\n", "row 1, column round_ms: value 'nan'"),
+        ("batch,width,round_ms,committed\n1,1,inf,1\n", "row 1, column round_ms: value 'inf'"),
+        ("batch,width,round_ms,committed\n1,x,1,1\n", "row 1, column width: value 'x'"),
+        ("batch,width,round_ms,committed,tree\n1,1,1,1,2\n", "column tree: value '2'; accepted: t"),
+        (
+            "batch,width,round_ms,committed,nodes\n2,3,1,1,7\n",
+            "column nodes: value 7; accepted: up",
+        ),
+        ("batch,width,round_ms,committed,drafted\n2,3,1,1,0\n", "column width: value 3; accepted:"),
+        ("batch,width,round_ms,committed\n\xff,1,1,1\n", "cannot read the rounds|value"),
+    ],
+)
+def test_bad_files_are_refused_in_one_line(tmp_path, capsys, text, message):
+    path = tmp_path / "rounds.csv"
+    path.write_bytes(text.encode("latin-1"))
+    out = tmp_path / "engine.yaml"
+    assert main(["cost", str(path), "--profile", "b300", "--out", str(out)]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.count("\n") == 1
+    import re
+
+    assert re.search(message, printed.err)
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--profile", "h300"], "latency.profile is 'h300'"),
+        (["--profile", "b300", "--hold-out", "1"], "--hold-out is 1; accepted: above 0, below 1"),
+        (["--profile", "b300", "--seed", "-1"], "--seed is -1"),
+        (["--profile", "b300", "--context", "0"], "--context is 0"),
+        (["--profile", "b300", "--out", "x.csv"], "--out is x.csv; accepted: a path that ends"),
+    ],
+)
+def test_bad_options_are_refused(rounds, capsys, words, message):
+    assert main(["cost", str(rounds), *words]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_missing_file_or_folder_is_named(tmp_path, capsys):
+    for path in (tmp_path / "no.csv", tmp_path):
+        assert main(["cost", str(path), "--profile", "b300"]) == 2
+        assert str(path) in capsys.readouterr().err
+
+
+def test_a_run_folder_is_read(here, recorded, capsys):
+    words = [f"trace={recorded}", "policy=fixed_chain", "max_concurrency=4", "num_prompts=40"]
+    assert simulate([*words, "latency.host.round_s=0.003", "hydra.run.dir=out"]) == 0
+    capsys.readouterr()
+    assert main(["cost", "out", "--profile", "b300", "--context", "8192"]) == 0
+    assert main(["cost", "out", "--profile", "b300", "--out", "engine.yaml"]) == 0
+    host = yaml.safe_load(Path("engine.yaml").read_text())["host"]
+    assert sum(host[name] for name in host if name == "round_s") == pytest.approx(3e-3, rel=1e-3)
+
+
+# ---------------------------------------------------------------- latency=FILE.yaml
+
+
+def test_a_file_of_settings_becomes_words(tmp_path):
+    path = tmp_path / "my.yaml"
+    path.write_text(
+        "profile: b300\nstrict: false\nmode: null\ngraph_sizes: [1, 8]\n"
+        "cliffs: [{above: 4, factor: 1.5, per: step}]\nhost: {round_s: 1.0e-05}\n"
+    )
+    assert normalised([f"latency={path}", "seed=1"]) == [
+        "++latency.name='my'",
+        "++latency.profile='b300'",
+        "++latency.strict=false",
+        "++latency.mode=null",
+        "++latency.graph_sizes=[1,8]",
+        "++latency.cliffs=[{above:4,factor:1.5,per:'step'}]",
+        "++latency.host.round_s=1e-05",
+        "seed=1",
+    ]
+
+
+def test_settings_of_an_engine_reach_a_run(here, recorded):
+    Path("my file's.yaml").write_text(
+        "profile: b300\nmode: eager\ncliffs: [{above: 2, factor: 2.0}]\nhost: {launch_s: 0.05}\n"
+    )
+    words = [f"trace={recorded}", "policy=fixed_chain", "num_prompts=4", "max_concurrency=2"]
+    assert simulate([*words, "latency=my file's.yaml", "hydra.run.dir=out"]) == 0
+    summary = json.loads(Path("out/summary.json").read_text())
+    assert summary["step_ms"]["total"] == pytest.approx(50)
+    assert simulate([*words, "latency.mode=graphs", "hydra.run.dir=other"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("x.yaml", None, "x.yaml: no latency configuration that can be read"),
+        ("x.yaml", "a: [", "x.yaml: no latency configuration that can be read"),
+        ("x.yaml", "- 3\n", "accepted: KEY: VALUE lines"),
+        ("x.yaml,y.yaml", None, "accepted: one file; sweep over files as options of a folder"),
+        ("x.yaml", "profile: b300\nspeed: 3\n", "latency.speed is not a setting"),
+        ("x.yaml", "profile: b300\nhost: {round_ms: 3}\n", "latency.host.round_ms is not a set"),
+    ],
+)
+def test_bad_files_of_settings_are_refused(here, recorded, capsys, name, text, message):
+    if text is not None:
+        Path("x.yaml").write_text(text)
+    assert simulate([f"trace={recorded}", f"latency={name}", "hydra.run.dir=out"]) == 2
+    printed = capsys.readouterr().err
+    assert message in printed
+    assert printed.count("\n") == 1
+    assert not Path("out").exists()
+
+
+# ---------------------------------------------------------------- arrows
+
+
+def test_one_module_of_the_analysis_imports_the_simulator_and_late():
+    """The analysis reads results. The one exception: fitting an engine's cost to measured rounds
+    must price them as the simulator does, so `cost_fit` uses `simulator.cost`, when it is called.
+    """
+    found = {}
+    for path in Path(analysis.__file__).parent.glob("*.py"):
+        tree = ast.parse(path.read_text())
+        for node in ast.walk(tree):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            names += [item.name for item in node.names] if isinstance(node, ast.Import) else []
+            for name in names:
+                if name.partition(".")[0] in ("simulator", "real_runner"):
+                    found.setdefault(path.stem, []).append((name, node in tree.body))
+    assert set(found) == {"cost_fit"}
+    for name, at_the_top in found["cost_fit"]:
+        assert name.startswith("simulator.cost")
+        assert not at_the_top
+
+
+def test_bad_rounds_raise_our_own_error(tmp_path):
+    with pytest.raises(InputError):
+        read_rounds(tmp_path / "none.csv")

@@ -1,0 +1,382 @@
+"""What an engine adds to a step: bubbles, launches, cliffs, graphs of its own, padding."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simulator.cost import (
+    Cliff,
+    HostOverhead,
+    LatencyProfile,
+    Source,
+    StepCost,
+    VerifyRow,
+    build_step_cost,
+    find_profile,
+)
+from simulator.policy import Draft, Load, Step
+from simulator.pricing import plain_s
+from simulator.step_curve import step_curve_s
+from traces.errors import InputError
+
+# B300: 4 packed tokens take 5.162 ms, the draft of one request 0.883 ms.
+VERIFY_4, DRAFT_1 = 5.162, 0.883
+TREES = HostOverhead(
+    round_s=5e-4,
+    node_s=1e-4,
+    tree_step_s=1e-3,
+    tree_request_s=2e-4,
+    kv_move_token_s=5e-5,
+    bubble_s=3e-4,
+)
+WORK, BUBBLE = 0.5 + 3 * 0.1 + 1 + 0.2 + 3 * 0.05, 0.3  # ms of 3 nodes in a tree
+
+
+def cost_of(name="b300", **given) -> StepCost:
+    return StepCost(find_profile(name), **given)
+
+
+def step(cost: StepCost, packed, context=8192, drafted=True, tree=True, **more):
+    return cost.step(
+        np.array(packed), np.full(len(packed), context), drafted=drafted, tree=tree, **more
+    )
+
+
+# ---------------------------------------------------------------- host
+
+
+def test_trees_pay_for_requests_and_moved_tokens():
+    answer = step(cost_of(host=TREES), [4])
+    assert answer.host_s == pytest.approx((WORK + BUBBLE) * 1e-3)
+    chain = step(cost_of(host=TREES), [4], tree=False)
+    assert chain.host_s == pytest.approx((0.5 + 3 * 0.1) * 1e-3)
+    host = HostOverhead(tree_request_s=1e-3, kv_move_token_s=1e-4)
+    assert step(cost_of(host=host), [1, 4, 8]).host_s == pytest.approx(3e-3 + 10e-4)
+    assert step(cost_of(host=host), [1, 1], drafted=False, tree=False).host_s == 0
+
+
+def test_a_bubble_is_seen_whatever_overlaps():
+    hidden = step(cost_of(host=replace(TREES, overlap=True)), [4])
+    assert hidden.host_s == pytest.approx(BUBBLE * 1e-3)
+    long = step(cost_of(host=replace(TREES, overlap=True, tree_step_s=7e-3)), [4])
+    assert long.host_s == pytest.approx((WORK + 6 - VERIFY_4 - DRAFT_1 + BUBBLE) * 1e-3)
+    assert step(cost_of(host=replace(TREES, overlap=True)), [4], tree=False).host_s == 0
+
+
+def test_eager_launches_hide_trees_but_not_the_round():
+    """8 ms of launches over 6.045 ms of device: 1.955 ms hide 1.65 ms of trees, then the bubble."""
+    eager = {"host": replace(TREES, launch_s=8e-3), "mode": "eager"}
+    assert step(cost_of(**eager), [4]).total_s == pytest.approx(8.5e-3)
+    chain = step(cost_of(**eager), [4], tree=False)
+    assert chain.total_s == pytest.approx(8.5e-3)  # a tree costs as much as a chain
+    assert step(cost_of(host=TREES), [4]).total_s - step(
+        cost_of(host=TREES), [4], tree=False
+    ).total_s == pytest.approx(1.65e-3)
+    both = {"host": replace(TREES, launch_s=8e-3, overlap=True), "mode": "eager"}
+    assert step(cost_of(**both), [4]).total_s == pytest.approx(8e-3)
+
+
+def test_what_launches_cannot_hide_is_seen():
+    """3 ms of nodes more than fill the slack: 4.35 - 1.955 ms of trees, the bubble, the round."""
+    host = replace(TREES, node_s=1e-3, launch_s=8e-3)
+    answer = step(cost_of(host=host, mode="eager"), [4])
+    slack = 8 - VERIFY_4 - DRAFT_1
+    assert answer.host_s == pytest.approx((slack + 0.5 + (4.35 - slack) + 0.3) * 1e-3)
+    overlapped = step(cost_of(host=replace(host, overlap=True), mode="eager"), [4])
+    assert overlapped.host_s == pytest.approx((slack + 0.3) * 1e-3)
+    # The slack hides all of the trees and half of the bubble.
+    half = replace(TREES, bubble_s=0.61e-3, launch_s=8e-3)
+    answer = step(cost_of(host=half, mode="eager"), [4])
+    assert answer.total_s == pytest.approx((8 + 0.5 + 0.61 - (slack - 1.65)) * 1e-3)
+
+
+def test_launches_count_in_eager_mode_alone():
+    host = replace(TREES, launch_s=8e-3)
+    bare = step(cost_of(host=TREES), [4])
+    for mode in (None, "graphs"):
+        assert step(cost_of(host=host, mode=mode), [4]) == bare
+    short = replace(host, launch_s=6e-3)
+    assert step(cost_of(host=short, mode="eager"), [4]) == replace(bare, executed=4)
+    plain = step(cost_of(host=host, mode="eager"), [1], drafted=False, tree=False)
+    assert plain.total_s == pytest.approx(8e-3)
+    assert plain_s(cost_of(host=host, mode="eager"), 1, 8192) == pytest.approx(8e-3)
+
+
+seconds = st.floats(0, 2e-2)
+hosts = st.builds(
+    HostOverhead,
+    round_s=seconds,
+    node_s=st.floats(0, 1e-3),
+    tree_step_s=seconds,
+    request_s=st.floats(0, 1e-3),
+    ordered_node_s=st.floats(0, 1e-4),
+    tree_request_s=st.floats(0, 1e-3),
+    kv_move_token_s=st.floats(0, 1e-4),
+    bubble_s=seconds,
+    launch_s=st.floats(0, 5e-2),
+    overlap=st.booleans(),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(hosts, st.booleans(), st.data())
+def test_host_work_of_one_and_of_many_are_the_same(host, tree, data):
+    count, requests = 6, data.draw(st.integers(1, 40))
+    nodes = np.array(data.draw(st.lists(st.integers(0, 300), min_size=count, max_size=count)))
+    device = np.array(data.draw(st.lists(seconds, min_size=count, max_size=count)))
+    trees = (nodes > 0) & tree
+    many = host.seen_curve_s(nodes, device, requests=requests, tree=trees, ordered=77)
+    one = [
+        host.seen_s(n, d, requests=requests, drafted=True, tree=t, ordered=77)
+        for n, d, t in zip(nodes.tolist(), device.tolist(), trees.tolist())
+    ]
+    assert many.tolist() == one
+
+
+@settings(max_examples=200, deadline=None)
+@given(hosts, st.booleans(), seconds)
+def test_launches_make_no_step_faster_and_hide_no_more_than_they_add(host, tree, device_s):
+    terms = {"requests": 3, "drafted": True, "tree": tree, "ordered": 9}
+    with_launches = device_s + host.seen_s(9, device_s, **terms)
+    without = device_s + replace(host, launch_s=0.0).seen_s(9, device_s, **terms)
+    assert with_launches >= max(without, host.launch_s) - 1e-12
+    assert with_launches <= max(without, host.launch_s + without - device_s) + 1e-12
+
+
+cliffs = st.lists(
+    st.builds(
+        Cliff,
+        above=st.integers(1, 60),
+        factor=st.floats(1, 2),
+        add_ms=st.floats(0, 3),
+        per=st.sampled_from(["request", "step"]),
+    ),
+    max_size=3,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    hosts,
+    cliffs,
+    st.sampled_from(["b300", "mi355x", "h100_sxm_qwen3_8b_table6"]),
+    st.sampled_from(["ragged", "dense"]),
+    st.sampled_from([(None, None), ("graphs", (1, 6, 20, 50)), ("eager", None)]),
+    st.booleans(),
+    st.integers(0, 10_000),
+)
+def test_the_curve_of_a_step_is_what_its_steps_cost(host, cliffs, name, packing, mode, tree, seed):
+    rng = np.random.default_rng(seed)
+    mode, sizes = mode
+    cost = StepCost(
+        find_profile(name), host=host, cliffs=cliffs, packing=packing, mode=mode, graph_sizes=sizes
+    )
+    batch, most = int(rng.integers(1, 9)), int(rng.integers(1, 12))
+    request = rng.permutation(np.repeat(np.arange(batch), most))
+    context = rng.integers(100, 5000, batch)
+    size = np.full(batch, most)
+    score = np.zeros((batch, most))
+    load = Load(0.0, batch, 0, batch, context, size, np.arange(batch))
+    draft = Draft(score, np.ones(score.shape, np.uint8), np.full(score.shape, -1, np.int16), size)
+    curve = step_curve_s(Step(load, draft, None, cost), request, tree)
+    one_by_one = [
+        cost.step(
+            1 + np.bincount(request[:nodes], minlength=batch),
+            context,
+            drafted=True,
+            tree=tree and nodes > 0,
+            ordered=int(size.sum()),
+        ).total_s
+        for nodes in range(len(request) + 1)
+    ]
+    np.testing.assert_allclose(curve, one_by_one, rtol=1e-12)
+
+
+# ---------------------------------------------------------------- cliffs
+
+
+@pytest.mark.parametrize(
+    ("packed", "verify_ms"),
+    [
+        ([4, 4], 5.345),  # 8 tokens, 4 of the largest
+        ([3, 5], 5.345 * 1.13 + 0.2),  # 5 of the largest
+        ([1] * 9, 5.592),
+        ([1, 1, 1, 1, 5], 5.592 * 1.13 + 0.2),
+    ],
+)
+def test_a_request_over_the_cliff_slows_the_whole_pass(packed, verify_ms):
+    cost = cost_of(cliffs=[{"above": 4, "factor": 1.13, "add_ms": 0.2}])
+    answer = step(cost, packed, tree=False)
+    assert answer.verify_s == pytest.approx(verify_ms * 1e-3)
+    over = verify_ms > 5.6 or verify_ms == pytest.approx(5.345 * 1.13 + 0.2)
+    assert (Source.MODELLED in answer.source) == over
+    total = sum(packed)
+    assert cost.verify_s(len(packed), total, 8192, max(packed)) == answer.verify_s
+    curve = cost.verify_curve_s(len(packed), np.array([total]), 8192, np.array([max(packed)]))
+    assert curve.tolist() == [answer.verify_s]
+
+
+def test_a_step_over_the_cliff_and_several_cliffs():
+    cost = cost_of(
+        cliffs=[
+            {"above": 8, "factor": 2.0, "per": "step"},
+            {"above": 12, "add_ms": 1.0, "per": "step"},
+        ]
+    )
+    found = [step(cost, [n], drafted=False, tree=False).verify_s * 1e3 for n in (8, 9, 12, 13)]
+    assert found == pytest.approx([5.345, 2 * 5.592, 2 * 5.592, 2 * 5.592 + 1])
+
+
+def test_without_the_largest_requests_are_alike():
+    cost = cost_of(cliffs=[{"above": 4, "factor": 2.0}])
+    assert cost.verify_s(2, 8, 8192) == pytest.approx(5.345e-3)
+    assert cost.verify_s(2, 9, 8192) == pytest.approx(2 * 5.592e-3)  # one has five
+    assert cost.verify_curve_s(2, np.array([8, 9]), 8192) == pytest.approx([5.345e-3, 11.184e-3])
+
+
+def test_padding_moves_dense_batches_over_the_cliff():
+    cliff = [{"above": 15, "factor": 2.0, "per": "step"}]
+    ragged, dense = (cost_of(cliffs=cliff, packing=packing) for packing in ("ragged", "dense"))
+    assert step(ragged, [1, 3, 8, 1]).verify_s == pytest.approx(5.592e-3)  # 13 tokens
+    assert step(dense, [1, 3, 8, 1]).verify_s == pytest.approx(2 * 6.262e-3)  # 32
+
+
+def test_the_width_probe_shows_cliffs_and_a_strict_profile_keeps_them():
+    cliff = [{"above": 16, "factor": 1.13}]
+    packed, ms = cost_of("h100_sxm_qwen3_8b_table5", cliffs=cliff).width_probe()
+    bare = cost_of("h100_sxm_qwen3_8b_table5").width_probe()[1]
+    assert packed.tolist() == [1, 4, 8, 16, 24, 32, 48, 64, 96, 128]
+    assert ms == pytest.approx(bare * np.where(packed > 16, 1.13, 1))
+    strict = cost_of("h100_sxm_qwen3_8b_table5", cliffs=cliff, strict=True)
+    assert step(strict, [24], 1024).verify_s == pytest.approx(bare[4] * 1.13e-3)
+
+
+@pytest.mark.parametrize(
+    ("cliffs", "message"),
+    [
+        (3, "latency.cliffs is 3; accepted: a list of mappings of above, factor, add_ms, per"),
+        ([4], "latency.cliffs has 4"),
+        ([{"factor": 2}], "accepted: a list of mappings of above"),
+        ([{"above": 3, "ms": 2}], "latency.cliffs has"),
+        ([{"above": 0}], "above is 0; accepted: tokens, at least 1"),
+        ([{"above": 2, "factor": 0.9}], "factor is 0.9; accepted: 1 to 1e"),
+        ([{"above": 2, "add_ms": -1}], "add_ms is -1; accepted: 0 to"),
+        ([{"above": 2, "factor": float("nan")}], "factor is nan"),
+        ([{"above": 2, "per": "node"}], "per is 'node'; accepted: request, step"),
+    ],
+)
+def test_bad_cliffs_are_refused(cliffs, message):
+    with pytest.raises(InputError, match=message) as caught:
+        build_step_cost({"profile": "b300", "cliffs": cliffs})
+    assert "\n" not in str(caught.value)
+
+
+# ---------------------------------------------------------------- graphs
+
+
+def test_an_eager_table_under_graphs_of_its_own():
+    """Measured at 16 and 32: a graph of 24 costs what lies half-way, and 17 runs it."""
+    cost = cost_of("h100_sxm_qwen3_8b_table5", graph_sizes=[1, 16, 20, 32])
+    sixteen, thirty_two, forty_eight = 30.55591, None, 31.20871
+    table = cost_of("h100_sxm_qwen3_8b_table5")
+    sixteen = table.verify_s(1, 16, 1024)
+    thirty_two = table.verify_s(1, 32, 1024)
+    for total, executed, expected, source in [
+        (16, 16, sixteen, Source.MEASURED),
+        (17, 20, table.verify_s(1, 20, 1024), Source.INTERPOLATED),
+        (21, 32, thirty_two, Source.MEASURED),
+        (33, 33, table.verify_s(1, 33, 1024), Source.INTERPOLATED),
+        (48, 48, forty_eight * 1e-3, Source.MEASURED),
+        (256, 256, table.verify_s(1, 256, 1024), Source.MODELLED),
+    ]:
+        answer = step(cost, [total], 1024, drafted=False, tree=False)
+        assert answer.verify_s == pytest.approx(expected, rel=1e-12)
+        assert (answer.executed, answer.source) == (executed, source)
+    totals = np.arange(1, 300)
+    one = [cost.verify_s(1, int(total), 1024) for total in totals]
+    np.testing.assert_allclose(cost.verify_curve_s(1, totals, 1024), one, rtol=1e-12)
+    assert cost.width_probe()[0].tolist() == [1, 16, 20, 32, 48, 64, 96, 128]
+
+
+def test_fewer_graphs_than_were_measured_leave_the_eager_tail():
+    """B300 captured up to 512 only: 513 tokens run eagerly, at least the first eager value."""
+    cost = cost_of(graph_sizes=[8, 64, 512])
+    assert step(cost, [9], drafted=False).verify_s == pytest.approx(7.9e-3)  # the graph of 64
+    assert step(cost, [65], drafted=False).verify_s == pytest.approx(16.222e-3)  # 512 runs 576
+    eager = step(cost, [513], drafted=False)
+    assert eager.verify_s == pytest.approx(104.49e-3)
+    assert (eager.executed, eager.source) == (513, Source.INTERPOLATED)
+    assert step(cost, [1536], drafted=False).source == Source.MEASURED
+    assert cost.graph_sizes == (8, 64, 512)
+
+
+def test_a_table_of_graphs_alone_knows_nothing_above_the_last():
+    profile = find_profile("b300")
+    rows = tuple(row for row in profile.verify if row.captured)
+    bare = LatencyProfile("graphs", profile.header, rows, profile.draft)
+    answer = step(StepCost(bare, graph_sizes=[16, 32]), [33], drafted=False)
+    assert answer.verify_s == pytest.approx(6.827e-3)  # what it measured at 40
+    assert answer.source == Source.MODELLED
+
+
+def test_graphs_beyond_the_table_are_modelled_and_refused_by_strict():
+    sizes = [64, 256]
+    answer = step(cost_of("h100_sxm_qwen3_8b_table5", graph_sizes=sizes), [65], 1024)
+    assert (answer.executed, answer.source) == (256, Source.MODELLED)
+    strict = cost_of("h100_sxm_qwen3_8b_table5", graph_sizes=sizes, strict=True)
+    with pytest.raises(InputError, match="strict"):
+        step(strict, [65], 1024)
+
+
+def test_batches_are_padded_by_their_total():
+    """MI355X, batches 8 and 32 at 64 tokens: 3 x 17 run a graph of 64, read between 1 and 8."""
+    cost, table = cost_of("mi355x", graph_sizes=[64, 512]), cost_of("mi355x")
+    assert step(cost, [17] * 3, 1024).verify_s == pytest.approx(table.verify_s(3, 64, 1024))
+
+
+def test_executed_tokens_are_padded_twice():
+    """4 requests of up to 5: 13 ragged tokens run a graph of 16, 20 dense ones one of 24."""
+    packed = [1, 3, 5, 4]
+    assert step(cost_of(), packed).executed == 16
+    assert step(cost_of(packing="dense"), packed).executed == 24
+    assert step(cost_of(packing="dense", mode="eager"), packed).executed == 20
+    assert step(cost_of("mi355x"), packed).executed == 13
+    assert step(cost_of(), [1025]).executed == 1025
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"graph_sizes": []}, r"latency.graph_sizes is \[\]; accepted: null, or rising"),
+        ({"graph_sizes": [4, 4]}, "accepted: null, or rising"),
+        ({"graph_sizes": [0, 4]}, "accepted: null, or rising"),
+        ({"graph_sizes": 16}, "latency.graph_sizes is 16"),
+        ({"graph_sizes": [4], "mode": "eager"}, "given with latency.mode eager; accepted there"),
+        ({"mode": "fast"}, "latency.mode is 'fast'; accepted: graphs, eager, null"),
+        ({"host": {"launch_s": -1}}, "latency.host.launch_s is -1"),
+        ({"host": {"bubble_ms": 1}}, "latency.host.bubble_ms is not a setting; .*bubble_s"),
+    ],
+)
+def test_bad_engines_are_refused(change, message):
+    with pytest.raises(InputError, match=message) as caught:
+        build_step_cost({"profile": "b300", **change})
+    assert "\n" not in str(caught.value)
+
+
+def test_null_is_the_default():
+    names = ("packing", "strict", "draft_steps", "mode", "graph_sizes", "cliffs", "prefill")
+    cost = build_step_cost({"profile": "b300", **dict.fromkeys(names)})
+    assert cost.engine == cost_of().engine
+    assert step(cost, [4]) == step(cost_of(), [4])
+
+
+def test_rows_of_a_profile_are_not_touched():
+    before = find_profile("b300")
+    cost = cost_of(graph_sizes=[2, 3], cliffs=[{"above": 1, "factor": 2}])
+    assert cost.profile == before
+    assert isinstance(cost.profile.verify[0], VerifyRow)

@@ -1,0 +1,176 @@
+"""Prefill from a shape, and prompts read in chunks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simulator.cost import HostOverhead, PrefillRow, Source, StepCost, StepTime, find_profile
+from simulator.cost.prefill import PrefillCurve
+from traces.errors import InputError
+
+H100 = "h100_sxm_qwen3_8b_table5"
+# Qwen3-8B on an H100 (header: 8.2e9 parameters, 36 layers, 4096 wide, 989.4 TFLOP/s, 3350 GB/s).
+WEIGHTS = 2 * 8.2e9 / 3350e9 * 1e3  # ms
+LINEAR = 2 * 8.2e9 / (989.4e12 / 2) * 1e3
+ATTENTION = 4 * 36 * 4096 / (989.4e12 / 2) * 1e3
+ROWS = (PrefillRow(10, 3.0), PrefillRow(30, 5.0), PrefillRow(50, 9.0))
+
+
+def table(rows=ROWS, **given) -> StepCost:
+    from dataclasses import replace
+
+    return StepCost(replace(find_profile("b300"), prefill=rows), **given)
+
+
+def modelled(**given) -> StepCost:
+    return StepCost(find_profile(H100), prefill="modelled", **given)
+
+
+@pytest.mark.parametrize("tokens", [1, 100, 147, 148, 149, 4000])
+def test_a_modelled_prefill_by_hand(tokens):
+    """Bound by its weights up to 147.7 tokens, by compute above."""
+    linear = WEIGHTS if tokens <= 147 else LINEAR * tokens
+    expected = linear + ATTENTION * tokens * (tokens + 1) / 2
+    assert modelled().prefill_s(tokens) == pytest.approx(expected * 1e-3, rel=1e-12)
+
+
+def test_a_higher_efficiency_computes_faster_and_reads_the_same():
+    full, half = modelled(prefill_efficiency=1.0), modelled()
+    assert full.prefill_s(10_000) == pytest.approx(half.prefill_s(10_000) / 2)
+    assert full.prefill_s(1) == pytest.approx(half.prefill_s(1), rel=1e-4)
+
+
+def test_prefill_is_what_is_asked_for():
+    assert (table().prefill, table().prefill_s(10)) == ("table", 3e-3)
+    free = table(prefill="none")
+    assert (free.prefill, free.prefill_s(10), free.chunk_s(10, 10)) == ("none", 0, 0)
+    assert StepCost(find_profile(H100)).prefill == "none"
+    assert modelled().prefill == "modelled"
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "message"),
+    [
+        (
+            "b300",
+            {"prefill": "modelled"},
+            "DeepSeek-V4-Flash-0731 does not know model_shape.layers",
+        ),
+        ("b300", {"prefill": "table"}, "b300 has no prefill table; accepted there: modelled, none"),
+        (H100, {"prefill": "modelled", "strict": True}, r"\(strict\): latency.prefill is 'mod"),
+        (H100, {"prefill": "fast"}, "latency.prefill is 'fast'; accepted: table, modelled, none"),
+        (H100, {"prefill_efficiency": 0}, "latency.prefill_efficiency is 0; accepted: above 0"),
+        (H100, {"prefill_efficiency": 1.5}, "latency.prefill_efficiency is 1.5"),
+    ],
+)
+def test_bad_prefills_are_refused(name, given, message):
+    with pytest.raises(InputError, match=message) as caught:
+        StepCost(find_profile(name), **given)
+    assert "\n" not in str(caught.value)
+
+
+# ---------------------------------------------------------------- chunks
+
+
+@pytest.mark.parametrize(
+    ("start", "tokens", "alone", "mixed"),
+    [
+        (0, 30, 5, 2),  # 5 alone; in a step without the 3 of the shortest pass
+        (0, 4, 3, 0),
+        (4, 6, 3, 0),  # up to 10 tokens all passes take 3
+        (10, 20, 2 + 3, 2),
+        (30, 10, 2 + 3, 2),
+        (40, 20, 4 + 3, 4),  # 60 tokens take 11: 0.2 ms a token beyond the table
+    ],
+)
+def test_chunks_by_hand(start, tokens, alone, mixed):
+    cost = table()
+    assert cost.chunk_s(start, tokens) == pytest.approx(alone * 1e-3)
+    bare, with_chunk = (
+        cost.step(np.array([4]), np.array([8192]), drafted=True, tree=False, chunks=chunks)
+        for chunks in ((), ((start, tokens),))
+    )
+    assert with_chunk.chunk_s == pytest.approx(mixed * 1e-3)
+    assert with_chunk.total_s == pytest.approx(bare.total_s + mixed * 1e-3)
+    assert (bare.chunk_s, bare.source) == (0.0, Source.MEASURED)
+
+
+def test_chunks_of_a_step_add_up_and_say_where_they_come_from():
+    cost = table()
+
+    def source(*chunks):
+        one = np.ones(1, int)
+        return cost.step(one, 8192 * one, drafted=False, tree=False, chunks=chunks)
+
+    both = source((0, 30), (10, 20))
+    assert both.chunk_s == pytest.approx(4e-3)
+    assert both.source == Source.MEASURED
+    assert source((0, 20)).source == Source.INTERPOLATED
+    assert source((0, 30), (0, 51)).source == Source.MODELLED
+
+
+def test_a_falling_table_gives_no_negative_chunk():
+    cost = table((PrefillRow(10, 4.0), PrefillRow(20, 3.0), PrefillRow(30, 3.5)))
+    assert cost.chunk_s(10, 10) == pytest.approx(4e-3)  # the fixed part alone
+    one = np.ones(1, int)
+    assert cost.step(one, one, drafted=False, tree=False, chunks=[(10, 10)]).chunk_s == 0
+
+
+def test_a_prompt_in_chunks_takes_its_fixed_part_again():
+    cost = modelled()
+    whole, fixed = cost.prefill_s(4096), cost.prefill_s(1)
+    parts = sum(cost.chunk_s(start, 512) for start in range(0, 4096, 512))
+    assert parts == pytest.approx(whole + 7 * fixed)
+    assert cost.chunk_s(0, 512) == cost.prefill_s(512)
+    # A later chunk attends to more.
+    assert cost.chunk_s(3584, 512) > cost.chunk_s(512, 512)
+
+
+def test_overlapped_host_work_hides_under_chunks_too():
+    host = HostOverhead(round_s=8e-3, overlap=True)
+    cost = table(host=host)
+    one = np.ones(1, int)
+    time = cost.step(one, 8192 * one, drafted=True, tree=False, chunks=[(10, 20)])
+    assert time.host_s == pytest.approx(8e-3 - 5.109e-3 - 0.883e-3 - 2e-3, abs=1e-12)
+    assert time.total_s == pytest.approx(8e-3)
+
+
+def test_strict_refuses_chunks_beyond_the_table():
+    cost = table(strict=True)
+    with pytest.raises(InputError, match=r"\(strict\): prefill of 51 tokens; measured: up to 50"):
+        cost.chunk_s(40, 11)
+    one = np.ones(1, int)
+    with pytest.raises(InputError, match="prefill of 51 tokens"):
+        cost.step(one, 8192 * one, drafted=False, tree=False, chunks=[(1, 50)])
+    with pytest.raises(InputError, match="prefill of 51 tokens"):
+        cost.prefill_curve(np.array([3, 51]))
+
+
+def test_the_parts_are_added_in_order():
+    assert StepTime(0.1, 0.2, 0.3, Source.MEASURED, 0.4, 7).total_s == 0.1 + 0.2 + 0.3 + 0.4
+
+
+# ---------------------------------------------------------------- arrays
+
+
+sizes = st.lists(st.integers(1, 500), min_size=0, max_size=6, unique=True)
+
+
+@settings(max_examples=60, deadline=None)
+@given(sizes, st.integers(0, 1000))
+def test_many_prompts_cost_what_each_does(points, seed):
+    rng = np.random.default_rng(seed)
+    rows = [PrefillRow(size, float(ms)) for size, ms in zip(sorted(points), rng.random(6) + 0.1)]
+    curve, tokens = PrefillCurve(rows), rng.integers(1, 800, 50)
+    assert curve.many(tokens).tolist() == [curve.at(int(n)) for n in tokens]
+
+
+def test_many_modelled_prompts_and_which_are():
+    cost, tokens = modelled(), np.array([1, 140, 150, 9000])
+    assert cost.prefill_curve(tokens).tolist() == [cost.prefill_s(int(n)) for n in tokens]
+    assert cost.prefill_modelled(tokens).all()
+    assert table().prefill_modelled(np.array([4, 50, 51])).tolist() == [False, False, True]
+    assert not table(prefill="none").prefill_modelled(tokens).any()
