@@ -38,7 +38,7 @@ def _at_temperature(trace: Mapping[str, Any], others: Any, wanted: Any) -> str:
     if isinstance(wanted, bool) or not isinstance(wanted, int | float):
         raise InputError(f"temperature is {wanted!r}; accepted: a number, or null")
     if trace.get("recording") not in others.values():  # another file, given in its place
-        others = {load_recording(trace).temperature: trace["recording"]}
+        others = {load_recording(trace, per_round=True).temperature: trace["recording"]}
     known = [_number(temperature) for temperature in others]
     for temperature, name in zip(known, others.values(), strict=True):
         if temperature == wanted:
@@ -65,18 +65,27 @@ def _number(temperature: Any) -> float:
         ) from None
 
 
-def load_recording(trace: Mapping[str, Any]) -> Recording:
+def load_recording(trace: Mapping[str, Any], per_round: bool = False) -> Recording:
     """The recording of a `trace` node.
 
+    Args:
+        per_round: take an imported log of rounds as well, which cannot be served.
+
     Raises:
-        InputError: no recording named, or one that cannot be read.
+        InputError: no recording named, or one that cannot be read or used.
     """
     name = trace.get("recording")
     if not isinstance(name, str):
         raise InputError(f"trace.recording is {name!r}; accepted: a name, or a path to a file")
     path = recording_path(name)
     stat = path.stat()
-    return _read(str(path), stat.st_mtime_ns, stat.st_size)
+    recording = _read(str(path), stat.st_mtime_ns, stat.st_size)
+    if recording.meta.get("per_round") and not per_round:
+        raise InputError(
+            f"{path}: a log of rounds (per-round), the positions between them are missing, so no "
+            "other rounds can be played; accepted with it: task=rtable"
+        )
+    return recording
 
 
 @lru_cache(maxsize=8)
@@ -120,13 +129,15 @@ def _cost(latency: str) -> StepCost:
     return build_step_cost(json.loads(latency))
 
 
-def typical_context(recording: Recording) -> int:
+def typical_context(recording: Recording, prompt: int | None = None) -> int:
     """KV tokens half-way through a text, averaged over the splits a policy may fit on.
 
-    Without such texts: half of the longest output the recording's settings allow.
+    Without such texts: half of the longest output the recording's settings allow. prompt: tokens of
+    every prompt, where they are not the recorded ones.
     """
     fitting = np.concatenate([recording.sequences_of(s) for s in ("calibration", "tuning")])
     if not len(fitting):
-        return max(1, recording.meta["generation"]["max_new_tokens"] // 2)
+        return max(1, recording.meta["generation"]["max_new_tokens"] // 2 + (prompt or 0))
     prompts, outputs = recording["prompt_len"][fitting], recording["output_len"][fitting]
+    prompts = prompts if prompt is None else prompt
     return max(1, round(float(np.mean(prompts + outputs / 2))))

@@ -76,6 +76,12 @@ def files_hash(node: Mapping[str, Any]) -> str:
         return ""  # refused when it is read
 
 
+def file_hash(path: str | Path) -> str:
+    """sha256 of a file's content, read in pieces."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 @cache
 def engine_hash() -> str:
     """sha256 of the simulator's own source: results of another version are not this one's."""

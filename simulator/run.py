@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -13,16 +13,20 @@ from typing import Any
 import numpy as np
 
 from simulator.cost import StepCost
+from simulator.fast import eligible
 from simulator.inputs import choose_sequences, load_cost, load_recording, typical_context
-from simulator.ledger import Facts, texts_of
-from simulator.load_policy import engine_hash, files_hash, make_policy, source_hash
+from simulator.invariants import check_invariants
+from simulator.ledger import Facts, Ledger, texts_of
+from simulator.lengths import Lengths
+from simulator.load_policy import engine_hash, file_hash, files_hash, make_policy, source_hash
 from simulator.orders.specs import Order
 from simulator.orders.table import OrderTable
 from simulator.policy import FITTING, Lab, Policy
-from simulator.results import is_complete, write_results
+from simulator.results import is_complete
 from simulator.settings import OF_TASKS, Settings, read_settings
-from simulator.summary import summarise
-from simulator.workload import make_workload, start
+from simulator.stream import STREAM_FROM, StreamLedger, finish, open_ledger
+from simulator.workload import LazyWorkload, make_workload, shuffled_sequences
+from traces.errors import InputError
 from traces.recording import Recording
 
 
@@ -37,6 +41,28 @@ class Job:
     cost: StepCost
     policy: Policy
     tables: Callable[[Order], OrderTable]  # asked every step
+    lengths: Lengths | None = None  # of a workload file
+
+    @property
+    def context(self) -> int:
+        """KV tokens half-way through a request, as policies are told when they are fitted."""
+        prompt = self.settings.workload.prompt_tokens
+        if self.lengths is not None:
+            return self.lengths.typical_context
+        return typical_context(self.recording, prompt)
+
+    @property
+    def kv_blocks(self) -> int | None:
+        """Blocks of a replica's cache, None without a limit."""
+        server = self.settings.server
+        return None if server.kv_tokens is None else server.kv_tokens // server.kv_block
+
+    @property
+    def following(self) -> np.ndarray | None:
+        """(S,) in which sequence a text goes on where its own ends."""
+        if self.lengths is None:
+            return None
+        return self.lengths.following(shuffled_sequences(self.settings.seed, self.sequences))
 
     @property
     def config_hash(self) -> str:
@@ -50,6 +76,8 @@ class Job:
             "policy_files": files_hash(self.config["policy"]),
             "engine": engine_hash(),
         }
+        if self.lengths is not None:
+            parts["workload"] = file_hash(self.lengths.file.path)
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
@@ -64,11 +92,32 @@ def load(cfg: Mapping[str, Any]) -> Job:
     policy = make_policy(cfg["policy"])
     recording = load_recording(cfg["trace"])
     sequences = choose_sequences(cfg["trace"], recording)
+    settings, lengths = _with_lengths(settings, recording, sequences)
+    settings = replace(settings, server=settings.server.with_memory(cost.profile.header))
     if cost.strict:  # what lies outside the tables is refused before a sweep begins
         cost.prefill_s(int(recording["prompt_len"][sequences].max()))
         one = np.ones(1, np.int64)
         cost.step(one, one * typical_context(recording), drafted=False, tree=False)
-    return Job(cfg, settings, recording, sequences, cost, policy, tables_of(recording))
+    tables = tables_of(recording)
+    return Job(cfg, settings, recording, sequences, cost, policy, tables, lengths)
+
+
+def _with_lengths(
+    settings: Settings, recording: Recording, sequences: np.ndarray
+) -> tuple[Settings, Lengths | None]:
+    """The rows of the workload's file, and settings that ask for no more of them than there are."""
+    wanted = settings.workload
+    if wanted.recorded:
+        return settings, None
+    every = wanted.arrivals == "file" and settings.num_prompts is None
+    limit = None if every else settings.requests
+    lengths = Lengths(wanted, recording, sequences, limit)
+    if settings.num_prompts is not None and lengths.count < settings.num_prompts:
+        raise InputError(
+            f"num_prompts is {settings.num_prompts}; accepted with {wanted.path}: up to "
+            f"{lengths.count}"
+        )
+    return replace(settings, num_prompts=lengths.count), lengths
 
 
 def tables_of(recording: Recording) -> Callable[[Order], OrderTable]:
@@ -84,10 +133,13 @@ def run_job(
     """Run a prepared job and write into `folder`; None where the very same run is there already."""
     if is_complete(folder, job.config_hash):
         return None
-    facts = simulate(job, on_finish)
-    summary = summarise(job, facts)
-    write_results(folder, summary, facts, job.recording.domains)
-    return summary
+    long = job.settings.requests > STREAM_FROM
+    make = LazyWorkload if long else make_workload
+    workload = make(job.settings, job.recording, job.sequences, job.lengths)
+    with open_ledger(job.settings, workload, folder, job.recording.domains) as ledger:
+        near = _serve(job, ledger, on_finish)
+        more = {"workload": "recorded texts" if job.lengths is None else job.lengths.describe()}
+        return finish(job, ledger, folder, capacity=job.kv_blocks, near_threshold=near, more=more)
 
 
 def prepare(job: Job) -> Job:
@@ -96,23 +148,32 @@ def prepare(job: Job) -> Job:
     Raises:
         InputError: what the policy refuses about the recording or the profile.
     """
-    fit(job.policy, job.recording, job.cost, job.settings.capacity, job.tables)
+    parts = (job.policy, job.recording, job.cost, job.settings.capacity, job.tables)
+    fit(*parts, job.context)
     if job.policy.order is not None:
         job.tables(job.policy.order)
     return job
 
 
-def fit(policy: Policy, recording: Recording, cost: StepCost, capacity: int, tables) -> None:
+def fit(
+    policy: Policy,
+    recording: Recording,
+    cost: StepCost,
+    capacity: int,
+    tables: Callable[[Order], OrderTable],
+    context: int | None = None,
+) -> None:
     """Let the policy fit on the recording's calibration and tuning splits, and on nothing else.
 
-    tables: order tables of the recording by spec, see `tables_of`.
+    tables: order tables of the recording by spec, see `tables_of`. context: KV tokens half-way
+    through a request; None: of the recorded ones.
     """
     policy.prepare(
         Lab(
             recording=recording,
             cost=cost,
             max_batch=capacity,
-            context=typical_context(recording),
+            context=typical_context(recording) if context is None else context,
             table=lambda spec: _fitting_table(tables, spec, recording),
         )
     )
@@ -129,16 +190,31 @@ def simulate(job: Job, on_finish: Callable[[int], None] | None = None) -> Facts:
 
     Args:
         on_finish: called with the number of finished requests.
+
+    Raises:
+        InvariantError: the run contradicts itself.
     """
+    workload = make_workload(job.settings, job.recording, job.sequences, job.lengths)
+    ledger = Ledger(workload)
+    _serve(job, ledger, on_finish)
+    facts = ledger.facts(texts_of(job.recording, workload))
+    check_invariants(facts, job.kv_blocks)
+    return facts
+
+
+def _serve(job: Job, ledger: Ledger | StreamLedger, on_finish) -> int:
+    """Serve the ledger's workload; returns how many decisions were near a threshold."""
     import simpy
 
-    from simulator.server import Server
+    env, workload, capacity = simpy.Environment(), ledger.workload, job.settings.capacity
+    parts = (env, job.policy, job.recording, job.cost, workload, capacity, job.tables, ledger)
+    if job.settings.server.plain and eligible(job.settings, workload, job.policy, job.cost):
+        from simulator.fast.server import FastServer
 
-    env, capacity = simpy.Environment(), job.settings.capacity
-    workload = make_workload(job.settings, job.recording, job.sequences)
-    server = Server(
-        env, job.policy, job.recording, job.cost, workload, capacity, job.tables, on_finish
-    )
-    start(workload, env, server)
-    env.run(env.process(server.serve()))
-    return server.ledger.facts(texts_of(job.recording, workload))
+        env.run(env.process(FastServer(*parts, on_finish).serve()))
+        return job.policy.near_threshold
+    from simulator.fleet import Fleet
+
+    fleet = Fleet(*parts, job.settings.server, on_finish, following=job.following)
+    fleet.run()
+    return fleet.near_threshold

@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from simulator.goodput import parse_goodput
+from simulator.server_settings import ServerSettings, read_server
+from simulator.workload_settings import RECORDED, WorkloadSettings, read_workload
 from traces.errors import InputError
 
-TASKS = ("run", "rtable", "published", "bounds", "calibrate", "tournament", "claims")
+TASKS = (
+    "run",
+    "rtable",
+    "published",
+    "bounds",
+    "calibrate",
+    "tournament",
+    "claims",
+    "capacity",
+    "recommend",
+)
 LARGEST = 1e300  # of numbers that must stay finite in what is computed from them
 GROUPS = ("policy", "trace", "latency", "server")
+OPTIONAL = ("workload",)  # groups that may be left out
 OF_TASKS = TASKS[1:]  # settings of one task
 SCALARS = (
     "max_concurrency",
@@ -26,7 +39,8 @@ SCALARS = (
 )
 KNOWN = {
     "trace": ("recording", "split", "domains", "at_temperature"),
-    "server": ("max_num_seqs",),
+    "server": tuple(item.name for item in fields(ServerSettings)),
+    "workload": ("name", *(item.name for item in fields(WorkloadSettings))),
     "rtable": ("split", "nodes"),
     "published": ("fit_domain",),
     "bounds": ("nodes", "branch", "scores", "batches"),
@@ -46,6 +60,30 @@ KNOWN = {
         "workers",
     ),
     "claims": ("traces", "profiles", "concurrency", "resamples"),
+    "capacity": (
+        "of",
+        "percentile",
+        "attained",
+        "seeds",
+        "tolerance",
+        "least",
+        "most",
+        "min_seconds",
+        "min_requests",
+        "max_requests",
+        "workers",
+    ),
+    "recommend": (
+        "policies",
+        "concurrency",
+        "attained",
+        "tuning_seeds",
+        "seeds",
+        "split_tune",
+        "split_report",
+        "resamples",
+        "workers",
+    ),
 }
 
 
@@ -62,16 +100,25 @@ class Settings:
     num_prompts: int | None = None
     seed: int = 0
     goodput: Mapping[str, float] | None = None
-    max_num_seqs: int = 256
+    max_num_seqs: int = 256  # of `server`, where that is not given
+    server: ServerSettings | None = None
+    workload: WorkloadSettings = RECORDED
 
     def __post_init__(self) -> None:
+        if self.server is None:
+            object.__setattr__(self, "server", ServerSettings(max_num_seqs=self.max_num_seqs))
+        object.__setattr__(self, "max_num_seqs", self.server.max_num_seqs)
         _whole("max_concurrency", self.max_concurrency, 1, "a whole number of at least 1", True)
         _whole("num_prompts", self.num_prompts, 1, "a whole number of at least 1", True)
-        _whole("server.max_num_seqs", self.max_num_seqs, 1, "a whole number of at least 1")
         _whole("seed", self.seed, 0, "a whole number of at least 0")
         object.__setattr__(self, "request_rate", _rate(self.request_rate))
         _positive("burstiness", self.burstiness)
         object.__setattr__(self, "goodput", parse_goodput(self.goodput))
+        if self.workload.arrivals == "file" and self.request_rate < math.inf:
+            raise InputError(
+                f"request_rate is {self.request_rate:g}; accepted with workload.arrivals=file: inf "
+                "(the file says when requests come; workload.time_scale changes its rate)"
+            )
         if self.closed_loop and self.max_concurrency is None:
             raise InputError(
                 "max_concurrency is null; accepted: a whole number of at least 1 (null needs a "
@@ -81,11 +128,11 @@ class Settings:
     @property
     def closed_loop(self) -> bool:
         """Whether a fixed number of clients wait for their requests."""
-        return math.isinf(self.request_rate)
+        return math.isinf(self.request_rate) and self.workload.arrivals == "load"
 
     @property
     def capacity(self) -> int:
-        """Most requests in one step."""
+        """Most requests in one step of a replica."""
         return min(self.max_num_seqs, self.max_concurrency or self.max_num_seqs)
 
     @property
@@ -104,13 +151,14 @@ def read_settings(cfg: Mapping[str, Any]) -> Settings:
     check_keys(cfg)
     others = ("task", "temperature")  # the trace's, see `inputs.settled`
     load = {key: cfg[key] for key in SCALARS if key in cfg and key not in others}
-    return Settings(**load, **(cfg.get("server") or {}))
+    server, workload = read_server(cfg.get("server")), read_workload(cfg.get("workload"))
+    return Settings(**load, server=server, workload=workload)
 
 
 def check_keys(cfg: Mapping[str, Any]) -> None:
     """Raise InputError naming the first key of the configuration that nothing reads."""
-    _known("", cfg, (*GROUPS, *SCALARS, *OF_TASKS))
-    for group in (*GROUPS, *OF_TASKS):
+    _known("", cfg, (*GROUPS, *OPTIONAL, *SCALARS, *OF_TASKS))
+    for group in (*GROUPS, *OPTIONAL, *OF_TASKS):
         node = cfg.get(group)
         missing = node is None and group in GROUPS
         if missing or not isinstance(node, Mapping | None):

@@ -26,16 +26,25 @@ class ConstantCost:
         self.draft_s, self.verify_s, self.prompt_token_s = draft_s, verify_s, prompt_token_s
         self.asked: list[dict] = []
         self.prefilled: list[int] = []
+        self.chunks: list[tuple[int, int]] = []
 
     def prefill_s(self, tokens: int) -> float:
         self.prefilled.append(tokens)
         return tokens * self.prompt_token_s
 
+    def chunk_s(self, start: int, tokens: int) -> float:
+        self.chunks.append((start, tokens))
+        return self.prefill_s(tokens)
+
+    def chunks_s(self, chunks) -> float:
+        return sum(self.chunk_s(*chunk) for chunk in chunks)
+
     def step(self, packed, context, *, drafted: bool, tree: bool, **counts) -> StepTime:
         asked = {"packed": packed.copy(), "context": context.copy(), **counts}
         self.asked.append(asked | {"drafted": drafted, "tree": tree})
         draft_s = self.draft_s if drafted else 0.0
-        return StepTime(draft_s, self.verify_s, 0.0, Source.MEASURED)
+        chunk_s = self.chunks_s(counts.get("chunks", ()))
+        return StepTime(draft_s, self.verify_s, 0.0, Source.MEASURED, chunk_s)
 
 
 class Plain(Policy):

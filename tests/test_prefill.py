@@ -13,12 +13,12 @@ from pyarrow import parquet
 
 from simulator.app import main
 from simulator.cost import PrefillRow, Source, StepCost, StepTime, find_profile, read_profile
-from simulator.ledger import Facts, texts_of
+from simulator.fleet import Fleet
+from simulator.ledger import Facts, Ledger, texts_of
 from simulator.metrics import chunk_gaps, prefill_ms, request_times, throughput
 from simulator.orders import build_order
-from simulator.server import Server
 from simulator.window import FULL_BATCH, WHOLE_RUN, Window, find_window
-from simulator.workload import Workload, start
+from simulator.workload import Workload
 from tests.serving import STEP_S, ConstantCost, Plain, Watched, serve
 from tests.synthetic import make_geometric, make_pool
 from tests.test_profiles import DRAFT, HEADER, VERIFY
@@ -114,11 +114,11 @@ def run(recording, sequence, *, gap_u=None, clients=None, first=None, capacity=2
     work = Workload(np.array(sequence), first, first > 0, gap_s, clients)
     env, cost = simpy.Environment(), ConstantCost(prompt_token_s=U)
     tables = cache(lambda spec: build_order(spec, recording))
-    server = Server(env, Plain(), recording, cost, work, capacity, tables)
-    start(work, env, server)
-    env.run(env.process(server.serve()))
+    work = work.replaying(recording)
+    ledger = Ledger(work)
+    Fleet(env, Plain(), recording, cost, work, capacity, tables, ledger).run()
     assert cost.prefilled == (recording["prompt_len"][sequence] + first).tolist()
-    return server.ledger.facts(texts_of(recording, work))
+    return ledger.facts(texts_of(recording, work))
 
 
 def units(values) -> list[float]:
@@ -278,7 +278,7 @@ def test_the_summary_says_what_prefill_took(here, recorded, profile):
     assert summary["ttft_note"] == "queue and prefill"
     assert summary["prefill_ms_total"] == pytest.approx(12 + summary["total_input_tokens"])
     assert summary["mean_ttft_ms"] >= 1 + summary["total_input_tokens"] / 12
-    assert set(summary["step_ms"]) == {"draft", "verify", "host", "total"}
+    assert set(summary["step_ms"]) == {"draft", "verify", "host", "prefill", "total"}
     prompts = np.array(parquet.read_table("out/requests.parquet")["prompt_tokens"])
     assert 0 < np.mean(prompts > 5) < 1
     assert summary["prefill_modelled_share"] == np.mean(prompts > 5)

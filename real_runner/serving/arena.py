@@ -16,14 +16,14 @@ from real_runner.engine.walk import Verifier
 from real_runner.serving.requests import Requests, requests_of
 from real_runner.serving.server import LiveServer, OnEnd
 from simulator.cost import StepCost
-from simulator.ledger import Facts, texts_of
+from simulator.fleet import Fleet
+from simulator.ledger import Facts, Ledger, texts_of
 from simulator.load_policy import make_policy, policy_name
 from simulator.orders import BestFirstOrder, DraftHead, Order, OrderTable
 from simulator.orders.specs import MAX_NODES
 from simulator.policy import Policy
 from simulator.run import fit, tables_of
-from simulator.server import Server
-from simulator.workload import Workload, start
+from simulator.workload import Workload
 from traces.errors import InputError
 from traces.recording import Recording
 
@@ -92,21 +92,21 @@ class Arena:
 
         price: what steps take, where that is not what the policy is told.
         """
-        env = simpy.Environment()
-        policy = self.fitted(node, capacity)
-        server = Server(
-            env,
-            policy,
+        workload = workload.replaying(self.recording)
+        ledger = Ledger(workload)
+        fleet = Fleet(
+            simpy.Environment(),
+            self.fitted(node, capacity),
             self.recording,
             price or self.cost,
             workload,
             capacity,
             self.tables,
+            ledger,
             told=self.cost,
         )
-        start(workload, env, server)
-        env.run(env.process(server.serve()))
-        return server.ledger.facts(texts_of(self.recording, workload))
+        fleet.run()
+        return ledger.facts(texts_of(self.recording, workload))
 
     def serve(
         self,

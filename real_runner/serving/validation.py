@@ -218,7 +218,7 @@ def measured(facts: Facts) -> dict[str, Any]:
 
 
 def _fit_columns(served: Served, bare: StepCost, recording: Recording) -> tuple[np.ndarray, ...]:
-    """Per step: seconds, those of draft and verify by the profile, and what host terms count."""
+    """Per full step: seconds, those of draft and verify by the profile, what host terms count."""
     steps, rounds = served.facts.steps, served.facts.rounds
     ends = np.cumsum(steps["batch"])[:-1]
     anchor = rounds["anchor"]
@@ -236,7 +236,10 @@ def _fit_columns(served: Served, bare: StepCost, recording: Recording) -> tuple[
     columns = (steps["drafted"], steps["batch"], steps["draft_nodes"], served.ordered, served.trees)
     fed = np.full(len(device_s), served.fed)
     deferred = deferred_tokens(served.facts) if served.fed else np.zeros(len(device_s))
-    return (steps["step_s"], device_s, *columns, fed, deferred)
+    everything = (steps["step_s"], device_s, *columns, fed, deferred)
+    # Batches that run empty fall between the probe's: how its table is read there is no host work.
+    full = steps["batch"] == served.facts.concurrency
+    return tuple(np.asarray(column)[full] for column in everything)
 
 
 def deferred_tokens(facts: Facts) -> np.ndarray:

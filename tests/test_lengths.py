@@ -1,0 +1,157 @@
+"""Requests of a workload file, written by recorded texts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from simulator.lengths import Lengths
+from simulator.run import Job, simulate
+from simulator.settings import Settings
+from simulator.workload import BLOCK, LazyWorkload, make_workload
+from simulator.workload_settings import WorkloadSettings
+from tests.serving import ConstantCost, Plain
+from tests.synthetic import make_pool
+from traces.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def recording():
+    """Texts of 5, 9, 1 and 3 outputs."""
+    return make_pool(np.random.default_rng(0), sequences=4, depths=3, lengths=[5, 9, 1, 3])
+
+
+def written(folder, text: str) -> str:
+    path = folder / "requests.csv"
+    path.write_text(text)
+    return str(path)
+
+
+def lengths_of(recording, path: str, limit=None, **settings) -> Lengths:
+    return Lengths(WorkloadSettings(path=path, **settings), recording, np.arange(4), limit)
+
+
+def run(recording, lengths: Lengths, **load):
+    settings = Settings(num_prompts=lengths.count, workload=lengths._settings, **load)
+    job = Job({}, settings, recording, np.arange(4), ConstantCost(), Plain(), None, lengths)
+    return simulate(job)
+
+
+def test_outputs_are_as_long_as_the_file_says(recording, tmp_path):
+    """12 tokens from texts of 5, 9 and 3: one of each pair of neighbours stands for both ends."""
+    path = written(tmp_path, "time_s,prompt_tokens,output_tokens\n0,7,12\n1,30,1\n2.5,4,2\n")
+    lengths = lengths_of(recording, path, arrivals="file")
+    facts = run(recording, lengths)
+    requests = facts.requests
+    assert requests["prompt_tokens"].tolist() == [7, 30, 4]
+    assert requests["output_tokens"].tolist() == [12, 1, 2]
+    assert requests["arrival_s"].tolist() == [0.0, 1.0, 2.5]
+    assert requests["rounds"].tolist() == [11, 0, 1]
+    # 11 rounds over texts of 4, 8 and 2 anchors: at least one boundary, at most four.
+    own = facts.rounds["anchor"][facts.rounds["request"] == 0]
+    boundaries = np.count_nonzero(np.diff(recording.anchor_sequence[own]))
+    assert requests["hand_overs"].tolist() == [boundaries, 0, 0]
+    assert 1 <= boundaries <= 4
+
+
+def test_a_text_goes_on_behind_its_last_anchor(recording, tmp_path):
+    """Every text is left at its last anchor and the next of the ring entered at its first."""
+    path = written(tmp_path, "prompt_tokens,output_tokens\n3,1\n3,40\n")
+    lengths = lengths_of(recording, path)
+    facts = run(recording, lengths, max_concurrency=1, seed=4)
+    anchor, counts, offset = (
+        facts.rounds["anchor"],
+        recording.anchor_counts,
+        recording.anchor_offset,
+    )
+    sequence = recording.anchor_sequence[anchor]
+    places = np.flatnonzero(np.diff(sequence))
+    assert len(places) >= 4
+    behind = lengths.following(
+        np.array([s for s in dict.fromkeys(sequence.tolist())])  # the order of the run
+    )
+    for place in places.tolist():
+        left, entered = sequence[place], sequence[place + 1]
+        assert anchor[place] == offset[left] + counts[left] - 1
+        assert anchor[place + 1] == offset[entered]
+        assert behind[left] == entered
+    assert 2 not in set(sequence)  # the text of one token cannot go on
+
+
+def test_a_domain_column_chooses_among_its_texts(tmp_path):
+    texts = make_pool(np.random.default_rng(5), sequences=8, depths=3, lengths=[6] * 8)
+    names = texts.domains
+    rows = "".join(f"3,9,{names[i % len(names)]}\n" for i in range(12))
+    path = written(tmp_path, "prompt_tokens,output_tokens,domain\n" + rows)
+    lengths = Lengths(WorkloadSettings(path=path), texts, np.arange(8))
+    work = make_workload(Settings(num_prompts=12, max_concurrency=2), texts, np.arange(8), lengths)
+    assert work.domain.tolist() == [i % len(names) for i in range(12)]
+    bad = written(tmp_path, "prompt_tokens,output_tokens,domain\n3,9,nowhere\n")
+    with pytest.raises(InputError, match="line 2, domain 'nowhere'; accepted: "):
+        Lengths(WorkloadSettings(path=bad), texts, np.arange(8))
+
+
+def test_clients_join_in_the_middle_of_long_outputs(recording, tmp_path):
+    path = written(tmp_path, "prompt_tokens,output_tokens\n" + "2,400\n" * 40)
+    lengths = lengths_of(recording, path)
+    settings = Settings(num_prompts=40, max_concurrency=20)
+    work = make_workload(settings, recording, np.arange(4), lengths)
+    emitted = work.context - 2  # of all texts so far
+    assert (emitted[:20] + work.output_tokens[:20] + 1 == 400).all()
+    assert emitted[:20].max() > 100
+    assert (work.output_tokens[20:] == 400).all()
+    assert (work.first_output < recording.anchor_counts[work.sequence]).all()
+
+
+@pytest.mark.parametrize("load", [{"max_concurrency": 7}, {"request_rate": 20.0}])
+def test_lazy_rows_are_the_rows(recording, tmp_path, load):
+    """More than two blocks, read in uneven pieces, from a file and from the recording."""
+    count = 2 * BLOCK + 100
+    rng = np.random.default_rng(1)
+    rows = "".join(f"{a},{b}\n" for a, b in rng.integers(1, 30, (count, 2)).tolist())
+    path = written(tmp_path, "prompt_tokens,output_tokens\n" + rows)
+    settings = Settings(num_prompts=count, **load)
+    for lengths in (None, lengths_of(recording, path)):
+        whole = make_workload(settings, recording, np.arange(4), lengths)
+        lazy = LazyWorkload(settings, recording, np.arange(4), lengths)
+        first, pieces = 0, [1, 5000, 3, 4000]
+        for size in pieces:
+            ours, theirs = lazy.block(first, size), whole.block(first, size)
+            assert ours.keys() == theirs.keys()
+            for name, column in theirs.items():
+                assert ours[name].tolist() == column.tolist(), name
+            first += size
+        assert len(lazy) == len(whole) == count
+
+
+def test_recorded_texts_may_stand_behind_longer_prompts(recording):
+    """Only what is paid changes: contexts, not rounds."""
+    results = {}
+    for prompt in (None, 5000):
+        settings = Settings(
+            num_prompts=9, max_concurrency=2, workload=WorkloadSettings(prompt_tokens=prompt)
+        )
+        job = Job({}, settings, recording, np.arange(4), ConstantCost(), Plain(), None)
+        results[prompt] = simulate(job), job.cost.asked
+    (own, own_asked), (long, long_asked) = results.values()
+    assert long.rounds["anchor"].tolist() == own.rounds["anchor"].tolist()
+    assert (long.requests["prompt_tokens"] == 5000).all()
+    for ours, theirs in zip(own_asked, long_asked, strict=True):
+        assert (theirs["context"] >= 5000).all()
+        assert (ours["context"] < 100).all()
+    with pytest.raises(InputError, match="workload.prompt_tokens is 0; accepted: a whole number"):
+        WorkloadSettings(prompt_tokens=0)
+    with pytest.raises(InputError, match="null with workload.path"):
+        WorkloadSettings(prompt_tokens=5, path="file.csv")
+
+
+def test_what_cannot_be_served_is_refused(recording, tmp_path):
+    path = written(tmp_path, "prompt_tokens,output_tokens\n3,4\n")
+    with pytest.raises(InputError, match="no arrival times; accepted with workload.arrivals=file"):
+        lengths_of(recording, path, arrivals="file")
+    with pytest.raises(InputError, match="workload.path is null"):
+        WorkloadSettings(time_scale=2.0)
+    with pytest.raises(InputError, match="no text of more than one token"):
+        Lengths(WorkloadSettings(path=path), recording, np.array([2]))
+    with pytest.raises(InputError, match="request_rate is 5; accepted with workload.arrivals=file"):
+        Settings(request_rate=5, workload=WorkloadSettings(path=path, arrivals="file"))
