@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from simulator.cost import StepCost
     from simulator.orders.specs import Order
     from simulator.orders.table import OrderTable
+    from simulator.rules import Rule
     from traces.recording import Recording
 
 
@@ -124,6 +125,13 @@ class Policy:
 
     def observe(self, outcome: Outcome) -> None:
         """After the step: accepted and committed tokens, time."""
+
+    def rule(self, batch: int) -> Rule | None:
+        """What `plan` and `allocate` do at `batch` live requests, in closed form (compiled rounds).
+
+        None: nothing so simple, ask them every step. See `simulator.rules`.
+        """
+        return None
 
     def describe(self) -> dict:
         """Fitted values for the summary, JSON types only."""

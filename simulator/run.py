@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from simulator.cost import StepCost
-from simulator.fast import eligible
+from simulator.fast import eligible, pays
 from simulator.inputs import choose_sequences, load_cost, load_recording, typical_context
 from simulator.invariants import check_invariants
 from simulator.ledger import Facts, Ledger, texts_of
@@ -208,7 +208,7 @@ def _serve(job: Job, ledger: Ledger | StreamLedger, on_finish) -> int:
 
     env, workload, capacity = simpy.Environment(), ledger.workload, job.settings.capacity
     parts = (env, job.policy, job.recording, job.cost, workload, capacity, job.tables, ledger)
-    if job.settings.server.plain and eligible(job.settings, workload, job.policy, job.cost):
+    if eligible(job.settings, workload, job.policy, job.cost) and pays(workload, job.recording):
         from simulator.fast.server import FastServer
 
         env.run(env.process(FastServer(*parts, on_finish).serve()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from simulator.policy import Load, Policy
+from simulator.rules import Plain
 
 
 class Autoregressive(Policy):
@@ -12,3 +13,6 @@ class Autoregressive(Policy):
 
     def plan(self, load: Load) -> None:
         return None
+
+    def rule(self, batch: int) -> Plain:
+        return Plain()

@@ -10,6 +10,7 @@ from simulator.batch_table import length_at, read_batch_table
 from simulator.orders.specs import ChainOrder
 from simulator.params import draft_length
 from simulator.policy import Lab, Load, Policy, Step
+from simulator.rules import FixedWidth, Plain
 from traces.errors import InputError
 
 # The longest length of each of SGLang's default tiers (see `sglang_adaptive`).
@@ -43,3 +44,7 @@ class BatchSchedule(Policy):
 
     def allocate(self, step: Step) -> np.ndarray:
         return np.minimum(step.draft.size, length_at(self.table, step.batch))  # (batch,)
+
+    def rule(self, batch: int) -> FixedWidth | Plain:
+        length = length_at(self.table, batch)
+        return FixedWidth(self.order, length) if length else Plain()

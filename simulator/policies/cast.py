@@ -13,6 +13,7 @@ from simulator.orders.replay import prefix_mass
 from simulator.orders.specs import BestFirstOrder
 from simulator.params import choice, fitting_anchors, whole
 from simulator.policy import Lab, Policy, Step
+from simulator.rules import FixedWidth, SharedBudget
 from simulator.selection import top_widths
 from simulator.width_rule import (
     DEPLOYED_WIDTHS,
@@ -96,6 +97,11 @@ class Cast(Policy):
             np.minimum(size, self.max_nodes),
             step.batch * self.nodes_per_request,
         )
+
+    def rule(self, batch: int) -> FixedWidth | SharedBudget:
+        if batch == 1:
+            return FixedWidth(self.order, self._fit["width"])
+        return SharedBudget(self.order, batch * self.nodes_per_request, self.max_nodes)
 
     def describe(self) -> dict:
         return self._fit

@@ -7,6 +7,7 @@ import numpy as np
 from simulator.orders.marginal import AUTO, SCORES, MarginalOrder, marginal_scores
 from simulator.params import choice, whole
 from simulator.policy import Lab, Policy, Step
+from simulator.rules import FixedWidth
 
 
 class DDTree(Policy):
@@ -31,6 +32,9 @@ class DDTree(Policy):
 
     def allocate(self, step: Step) -> np.ndarray:
         return step.draft.size  # (batch,)
+
+    def rule(self, batch: int) -> FixedWidth:
+        return FixedWidth(self.order)
 
     def describe(self) -> dict:
         """rank_cap: tokens per depth; N as published, less where the recording has fewer."""

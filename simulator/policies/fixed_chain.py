@@ -7,6 +7,7 @@ import numpy as np
 from simulator.orders.specs import ChainOrder
 from simulator.params import whole
 from simulator.policy import Lab, Policy, Step
+from simulator.rules import FixedWidth
 from traces.errors import InputError
 
 
@@ -31,3 +32,6 @@ class FixedChain(Policy):
 
     def allocate(self, step: Step) -> np.ndarray:
         return np.minimum(step.draft.size, self.length)  # (batch,)
+
+    def rule(self, batch: int) -> FixedWidth:
+        return FixedWidth(self.order, self.length)

@@ -9,6 +9,7 @@ import numpy as np
 from simulator.orders.specs import BestFirstOrder, StaticOrder
 from simulator.params import choice
 from simulator.policy import Policy, Step
+from simulator.rules import FixedWidth
 
 
 class FixedTree(Policy):
@@ -39,3 +40,6 @@ class FixedTree(Policy):
 
     def allocate(self, step: Step) -> np.ndarray:
         return step.draft.size  # (batch,)
+
+    def rule(self, batch: int) -> FixedWidth:
+        return FixedWidth(self.order)

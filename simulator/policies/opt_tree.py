@@ -7,6 +7,7 @@ import numpy as np
 from simulator.orders.beam import BeamOrder
 from simulator.params import probability, whole
 from simulator.policy import Lab, Policy, Step
+from simulator.rules import FixedWidth
 
 
 class OptTree(Policy):
@@ -32,6 +33,9 @@ class OptTree(Policy):
 
     def allocate(self, step: Step) -> np.ndarray:
         return step.draft.size  # (batch,)
+
+    def rule(self, batch: int) -> FixedWidth:
+        return FixedWidth(self.order)
 
     def describe(self) -> dict:
         """branch and depth_cap: less than asked where the recording has fewer ranks or depths."""

@@ -7,6 +7,7 @@ import numpy as np
 from simulator.orders.beam import BeamOrder
 from simulator.params import whole
 from simulator.policy import Lab, Policy, Step
+from simulator.rules import FixedWidth
 
 
 class PCTree(Policy):
@@ -30,6 +31,9 @@ class PCTree(Policy):
 
     def allocate(self, step: Step) -> np.ndarray:
         return step.draft.size  # (batch,)
+
+    def rule(self, batch: int) -> FixedWidth:
+        return FixedWidth(self.order)
 
     def describe(self) -> dict:
         """branch and nodes: less than asked where the recording has fewer ranks or depths."""

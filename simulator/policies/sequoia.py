@@ -8,6 +8,7 @@ from simulator.orders.realised_ranks import realised_ranks
 from simulator.orders.shaped import ShapeOrder
 from simulator.params import fitting_anchors, whole
 from simulator.policy import Lab, Load, Policy, Step
+from simulator.rules import FixedWidth
 from simulator.tree_dp import best_trees
 
 
@@ -53,13 +54,19 @@ class Sequoia(Policy):
         return self._cost.step(every, context, drafted=True, tree=True, ordered=ordered).total_s
 
     def plan(self, load: Load) -> ShapeOrder:
-        size = self.size_at(load.batch)
+        return self._tree_at(load.batch)
+
+    def _tree_at(self, batch: int) -> ShapeOrder:
+        size = self.size_at(batch)
         if size not in self._orders:
             self._orders[size] = ShapeOrder(*self._trees.tree(*size))
         return self._orders[size]
 
     def allocate(self, step: Step) -> np.ndarray:
         return step.draft.size  # (batch,)
+
+    def rule(self, batch: int) -> FixedWidth:
+        return FixedWidth(self._tree_at(batch))
 
     def describe(self) -> dict:
         sizes = [1 << i for i in range(self._max_batch.bit_length())]

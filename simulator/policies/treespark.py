@@ -20,6 +20,7 @@ from simulator.orders.sampled_fit import sampled_edges
 from simulator.orders.specs import BestFirstOrder, ChainOrder, Order
 from simulator.params import choice, fitting_anchors, samples, whole
 from simulator.policy import Lab, Load, Policy, Step
+from simulator.rules import FixedWidth, Threshold
 
 # Published, re-read every round: at temperature 0, and above it.
 LADDER = (
@@ -114,6 +115,11 @@ class TreeSpark(Policy):
         self.near_threshold += int(near)
         # Survival falls along the order, so the admitted nodes come first; equality is admitted.
         return (draft.score >= theta).sum(axis=1)  # (batch,)
+
+    def rule(self, batch: int) -> FixedWidth | Threshold:
+        rung = rung_at(self.ladder, batch)
+        order = self._orders[rung]
+        return Threshold(order, *self._admit[rung]) if rung.theta else FixedWidth(order)
 
     def describe(self) -> dict:
         fitted = {"platt_a": self.platt.a, "platt_b": self.platt.b}

@@ -8,6 +8,7 @@ from simulator.orders.replay import replay
 from simulator.orders.specs import ChainOrder
 from simulator.params import fitting_sequences, whole
 from simulator.policy import Lab, Load, Policy, Step
+from simulator.rules import FixedWidth, Plain
 
 
 class TunedChain(Policy):
@@ -48,6 +49,10 @@ class TunedChain(Policy):
 
     def allocate(self, step: Step) -> np.ndarray:
         return np.minimum(step.draft.size, self.length_at(step.batch))  # (batch,)
+
+    def rule(self, batch: int) -> FixedWidth | Plain:
+        length = self.length_at(batch)
+        return FixedWidth(self.order, length) if length else Plain()
 
     def describe(self) -> dict:
         sizes = [1 << i for i in range(self._max_batch.bit_length())]

@@ -1,0 +1,133 @@
+"""Who may use compiled rounds: loads, servers, costs and policies."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from simulator.cost import HostOverhead
+from simulator.fast import eligible, pays
+from simulator.orders import StaticOrder
+from simulator.policies.bastion import Bastion
+from simulator.policies.fixed_chain import FixedChain
+from simulator.policies.sglang_adaptive import SGLangAdaptive
+from simulator.policy import Policy
+from simulator.rules import FixedWidth, Rule
+from simulator.server_settings import ServerSettings
+from simulator.settings import Settings
+from simulator.workload import make_workload
+from tests.fast_cases import cost_of
+from tests.synthetic import make_hidden
+
+
+@pytest.fixture(scope="module")
+def recording():
+    return make_hidden(np.random.default_rng(5), sequences=9, depths=5, lengths=[18] * 9, noise=0.5)
+
+
+def allowed(recording, policy, cost=None, **load) -> bool:
+    settings = Settings(**load)
+    workload = make_workload(settings, recording, np.arange(recording.num_sequences))
+    return eligible(settings, workload, policy, cost or cost_of())
+
+
+class Watching(FixedChain):
+    """Learns from what happens."""
+
+    def observe(self, outcome) -> None:
+        self.last = outcome
+
+
+class Longer(FixedChain):
+    """Another decision than the one its parent's rule tells of."""
+
+    def allocate(self, step) -> np.ndarray:
+        return step.draft.size
+
+
+class Sometimes(FixedChain):
+    """Has a rule for small batches alone."""
+
+    def rule(self, batch: int) -> Rule | None:
+        return super().rule(batch) if batch < 3 else None
+
+
+class Halved(Policy):
+    """Cuts a shape that is verified whole or not at all."""
+
+    order = StaticOrder(branching=(2, 2), prefixes=(2,))
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+
+    def rule(self, batch: int) -> FixedWidth:
+        return FixedWidth(self.order, self.width)
+
+
+def test_closed_loops_of_policies_with_rules_may(recording):
+    assert allowed(recording, FixedChain(3))
+    assert allowed(recording, FixedChain(3), max_concurrency=4, max_num_seqs=4)
+    assert allowed(recording, Halved(2))
+    assert allowed(recording, Sometimes(3), max_concurrency=2)
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [Watching(3), Longer(3), Sometimes(3), Halved(1), Bastion(), SGLangAdaptive(), Policy()],
+)
+def test_policies_without_full_rules_may_not(recording, policy):
+    assert not allowed(recording, policy)
+
+
+def test_a_method_put_on_the_object_is_seen(recording):
+    policy = FixedChain(3)
+    policy.allocate = lambda step: step.draft.size
+    assert not allowed(recording, policy)
+
+
+@pytest.mark.parametrize(
+    "load",
+    [
+        {"request_rate": 5.0},
+        {"max_concurrency": 5, "max_num_seqs": 4},
+        {"server": ServerSettings(replicas=2)},
+        {"server": ServerSettings(kv_tokens=10_000)},
+        {"server": ServerSettings(lag=1)},
+        {"server": ServerSettings(prefill="chunked")},
+        {"server": ServerSettings(mixed=True)},
+        {"server": ServerSettings(scheduling="shortest_first")},
+    ],
+)
+def test_other_loads_and_servers_may_not(recording, load):
+    assert not allowed(recording, FixedChain(3), **load)
+
+
+def test_costs_that_compiled_code_does_not_know_may_not(recording):
+    host = cost_of(host=HostOverhead(round_s=0.1))
+    assert allowed(recording, FixedChain(3), host)
+    assert not allowed(recording, FixedChain(3), cost_of(strict=True))
+    assert not allowed(recording, FixedChain(3), cost_of(graph_sizes=[1, 8, 64]))
+    host.more = 1.0  # an attribute that nobody told the compiled price of
+    assert not allowed(recording, FixedChain(3), host)
+
+
+def test_texts_that_go_on_elsewhere_may_not(recording):
+    load = Settings()
+    workload = make_workload(load, recording, np.arange(9))
+    assert not eligible(load, replace(workload, hands_over=True), FixedChain(3), cost_of())
+
+
+def test_short_runs_do_not_pay_for_loading(recording, monkeypatch):
+    """17 plain steps a request here: 20,000 steps are 1,177 requests of one client."""
+
+    def asked(clients: int, requests: int) -> bool:
+        load = Settings(max_concurrency=clients, num_prompts=requests)
+        return pays(make_workload(load, recording, np.arange(9)), recording)
+
+    assert asked(1, 1)  # it is loaded
+    monkeypatch.delitem(sys.modules, "simulator.fast.kernel")
+    assert [asked(1, 1176), asked(1, 1177)] == [False, True]
+    assert [asked(4, 4704), asked(4, 4708)] == [False, True]

@@ -1,0 +1,224 @@
+"""Compiled rounds against the ordinary server: the same job, equal to the last bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import simpy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simulator.fast import feed
+from simulator.fast.server import FastServer
+from simulator.policies.cast import Cast
+from simulator.policies.fixed_chain import FixedChain
+from simulator.policies.treespark import TreeSpark
+from simulator.settings import Settings
+from simulator.widths import verifies_trees
+from simulator.workload import LazyWorkload, make_workload
+from tests.fast_cases import (
+    HOST,
+    POLICIES,
+    assert_equal,
+    cost_of,
+    fitted,
+    serve_both,
+    tables_of,
+)
+from tests.synthetic import make_geometric, make_hidden, make_pool
+
+LENGTHS = [1, 2, 9, 14, 20, 5, 11, 1, 17, 8, 30, 3]
+
+
+@pytest.fixture(scope="module")
+def mixed():
+    """Twelve texts, two of one token; orders of every anchor are built once."""
+    recording = make_hidden(
+        np.random.default_rng(3), sequences=12, depths=5, lengths=LENGTHS, noise=0.5
+    )
+    return recording, tables_of(recording)
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    """The same above temperature 0."""
+    recording = make_pool(
+        np.random.default_rng(4), sequences=9, depths=4, lengths=LENGTHS[:9], temperature=0.8
+    )
+    return recording, tables_of(recording)
+
+
+@pytest.mark.parametrize("clients", [1, 3, 16, 64])
+@pytest.mark.parametrize("name", POLICIES)
+def test_every_policy_with_rules(mixed, name, clients):
+    recording, tables = mixed
+    for seed in (0, 1):
+        load = {"max_concurrency": clients, "num_prompts": 3 * clients + 20, "seed": seed}
+        facts, compiled = serve_both(recording, POLICIES[name](), cost_of(), tables, **load)
+        assert_equal(facts, compiled)
+        assert len(facts.rounds["step"]) > 50
+
+
+@pytest.mark.parametrize(
+    "profile", ["mi355x", "small_pair_semi_cpu", "h100_sxm_qwen3_8b_table6", "a6000_qwen3_8b"]
+)
+@pytest.mark.parametrize("packing", ["ragged", "dense"])
+@pytest.mark.parametrize(
+    "name", ["batch_schedule", "cast", "treespark_arms", "treespark_high", "static_widths"]
+)
+def test_profiles_with_contexts_host_terms_and_prefill(mixed, profile, packing, name):
+    recording, tables = mixed
+    cost = cost_of(profile, packing=packing, host=HOST, draft_steps=2)
+    for clients in (1, 7, 20):
+        load = {"max_concurrency": clients, "num_prompts": 60, "seed": clients}
+        assert_equal(*serve_both(recording, POLICIES[name](), cost, tables, **load))
+
+
+def test_a_step_whose_trees_are_all_empty_verifies_none(mixed):
+    recording, tables = mixed
+    policy, cost = POLICIES["treespark_high"](), cost_of(host=HOST)
+    load = {"max_concurrency": 1, "num_prompts": 40}
+    facts, compiled = serve_both(recording, policy, cost, tables, **load)
+    assert_equal(facts, compiled)
+    steps = facts.steps
+    assert verifies_trees(tables(policy.rule(1).order))
+    assert (steps["drafted"] & (steps["draft_nodes"] == 0)).any()
+    assert (steps["draft_nodes"] > 1).any()
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_eager_launches_cliffs_and_overlap(mixed, overlap):
+    recording, tables = mixed
+    terms = {name: getattr(HOST, name) for name in HOST.__slots__}
+    cliffs = [
+        {"above": 4, "factor": 1.25, "per": "request"},
+        {"above": 40, "factor": 1.5, "add_ms": 0.3, "per": "step"},
+    ]
+    cost = cost_of(
+        "b300", mode="eager", cliffs=cliffs, host=type(HOST)(**terms | {"overlap": overlap})
+    )
+    for name in ("cast", "batch_schedule", "autoregressive"):
+        load = {"max_concurrency": 14, "num_prompts": 50}
+        facts, compiled = serve_both(recording, POLICIES[name](), cost, tables, **load)
+        assert_equal(facts, compiled)
+        assert (facts.steps["host_s"] > 0).any()
+
+
+@pytest.mark.parametrize("name", ["treespark", "treespark_arms", "ddtree", "cast"])
+def test_sampled_drafts(drawn, name):
+    recording, tables = drawn
+    load = {"max_concurrency": 5, "num_prompts": 40}
+    assert_equal(*serve_both(recording, POLICIES[name](), cost_of(), tables, **load))
+
+
+def test_prefill_delays_one_token_requests_and_their_successors(mixed):
+    """Clients whose text is one token long send again while others are prefilled."""
+    recording, tables = mixed
+    cost = cost_of("small_pair_semi_cpu")
+    load = {"max_concurrency": 4, "num_prompts": 40, "seed": 2}
+    facts, compiled = serve_both(recording, FixedChain(2), cost, tables, **load)
+    assert_equal(facts, compiled)
+    requests = facts.requests
+    single = (requests["rounds"] == 0) & (requests["first_token_s"] == requests["finish_s"])
+    assert single.sum() >= 4
+    assert (requests["first_token_s"] > requests["admitted_s"]).all()
+    assert (requests["admitted_s"] > requests["arrival_s"]).any()  # they wait for a prefill
+
+
+def test_only_one_token_requests(mixed):
+    recording = make_geometric(0.5, np.random.default_rng(0), sequences=6, length=1, depths=2)
+    facts, compiled = serve_both(recording, FixedChain(2), cost_of(), None, max_concurrency=3)
+    assert_equal(facts, compiled)
+    assert len(facts.steps["step"]) == 0
+
+
+def test_fewer_requests_than_clients(mixed):
+    recording, tables = mixed
+    load = {"max_concurrency": 9, "num_prompts": 4}
+    assert_equal(*serve_both(recording, POLICIES["cast"](), cost_of(), tables, **load))
+
+
+@pytest.mark.parametrize("chunk", [1, 100, 1 << 16])
+@pytest.mark.parametrize("block", [1, 7])
+def test_where_chunks_and_blocks_end_changes_nothing(mixed, monkeypatch, chunk, block):
+    monkeypatch.setattr(feed, "AT_ONCE", block)
+    recording, tables = mixed
+    load = {"max_concurrency": 6, "num_prompts": 50}
+    assert_equal(*serve_both(recording, POLICIES["cast"](), cost_of(), tables, chunk, **load))
+    cost = cost_of("small_pair_semi_cpu")
+    assert_equal(*serve_both(recording, POLICIES["treespark"](), cost, tables, chunk, **load))
+
+
+class Counting:
+    """A ledger that keeps sums alone."""
+
+    def __init__(self) -> None:
+        self.rounds = self.committed = self.ended = self.largest = 0
+
+    def times(self, name: str, request: np.ndarray, time_s: np.ndarray) -> None:
+        self.ended += len(request) if name == "finish_s" else 0
+
+    def block(self, steps, rounds) -> None:
+        self.rounds += len(rounds["request"])
+        self.committed += int(rounds["committed"].sum())
+        self.largest = max(self.largest, len(rounds["request"]))
+        assert int(steps["batch"].sum()) == len(rounds["request"])
+
+
+def test_many_requests_are_pulled_as_they_come():
+    """120,000 requests of 12 outputs, from a workload that forgets them: 11 behind each prefill."""
+    recording = make_geometric(0.6, np.random.default_rng(1), sequences=9, length=12, depths=3)
+    load = Settings(max_concurrency=32, num_prompts=120_000)
+    tables, env, ledger, told = tables_of(recording), simpy.Environment(), Counting(), []
+    workload = LazyWorkload(load, recording, np.arange(9))
+    policy = fitted(FixedChain(3), recording, cost_of(), 32, tables)
+    parts = (env, policy, recording, cost_of(), workload, 32, tables, ledger, told.append)
+    env.run(env.process(FastServer(*parts).serve()))
+    first = make_workload(load, recording, np.arange(9)).first_output
+    assert ledger.committed == 11 * 120_000 - first.sum()
+    assert ledger.ended == 120_000 == told[-1]
+    assert told == sorted(told)
+    assert ledger.largest <= 1 << 16
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    lengths=st.lists(st.integers(1, 14), min_size=6, max_size=9),
+    kind=st.sampled_from(["hidden", "pool"]),
+    profile=st.sampled_from(["b300", "small_pair_semi_cpu", "mi355x", "h100_nvl_qwen3_8b"]),
+    name=st.sampled_from(["cast", "cast_one", "cast_all", "treespark", "batch_schedule"]),
+    clients=st.integers(1, 12),
+    requests=st.integers(1, 30),
+    host=st.booleans(),
+)
+def test_random_recordings(seed, lengths, kind, profile, name, clients, requests, host):
+    """Small vocabularies in float16, whose scores tie; texts of one token and of a few."""
+    make = {"hidden": make_hidden, "pool": make_pool}[kind]
+    lengths = [max(4, length) if i < 6 else length for i, length in enumerate(lengths)]
+    recording = make(
+        np.random.default_rng(seed),
+        sequences=len(lengths),
+        depths=4,
+        lengths=lengths,
+        dtype="float16",
+        vocab=12,
+    )
+    cost = cost_of(profile, host=HOST if host else None)
+    load = {"max_concurrency": clients, "num_prompts": requests, "seed": seed}
+    assert_equal(*serve_both(recording, POLICIES[name](), cost, **load))
+
+
+def test_shipped_policies_at_the_shipped_recording():
+    """Real scores, at the batch sizes where budgets and ladders act."""
+    from simulator.inputs import choose_sequences, load_recording
+    from simulator.run import tables_of as cached_tables
+
+    trace = {"recording": "small_semi_t0"}
+    recording = load_recording(trace)
+    tables = cached_tables(recording)
+    assert len(choose_sequences(trace, recording)) > 1
+    for policy, clients in ((Cast(), 24), (TreeSpark(), 6)):
+        load = {"max_concurrency": clients, "num_prompts": 60}
+        facts, compiled = serve_both(recording, policy, cost_of(), tables, 1 << 12, **load)
+        assert_equal(facts, compiled)
