@@ -1,4 +1,6 @@
-"""What the command line can do: run, rtable, published, bounds, calibrate, tournament, claims."""
+"""What the command line can do: run, rtable, published, bounds, calibrate, tournament, claims,
+capacity, recommend.
+"""
 
 from __future__ import annotations
 
@@ -41,6 +43,14 @@ def check(config: Mapping[str, Any]) -> None:
         from simulator.claims.options import read_plan
 
         read_plan(config)
+    elif task == "capacity":
+        from simulator.capacity.options import read_plan
+
+        read_plan(config)
+    elif task == "recommend":
+        from simulator.recommend.options import read_plan
+
+        read_plan(config)
 
 
 def perform(config: Mapping[str, Any], folder: Path, sweep: str | None) -> None:
@@ -68,6 +78,14 @@ def perform(config: Mapping[str, Any], folder: Path, sweep: str | None) -> None:
         from simulator.claims import task as claims
 
         claims.run(config, folder)
+    elif task == "capacity":
+        from simulator.capacity import task as capacity
+
+        capacity.run(config, folder)
+    elif task == "recommend":
+        from simulator.recommend import task as recommend
+
+        recommend.run(config, folder)
     else:
         from simulator import published
 

@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from simulator.fair_load import fair_load
 from simulator.inputs import choose_sequences, load_cost, load_recording
 from simulator.load_policy import make_policy, policy_name
-from simulator.settings import KNOWN, Settings, read_settings
+from simulator.settings import Settings, read_settings
 from simulator.tournament.options import read_like, read_option
 from simulator.tournament.rivals import Entrant, Rival, read_rivals
+from simulator.tournament.section import Section
 from traces.errors import InputError
 from traces.recording import Recording
 from traces.schema import SPLITS
@@ -77,24 +76,20 @@ def read_plan(cfg: Mapping[str, Any]) -> Plan:
             f"request_rate is {settings.request_rate:g}; accepted: inf, every run of a tournament "
             "is a closed loop"
         )
-    node = cfg.get("tournament") or {}
-    missing = [key for key in KNOWN["tournament"] if key not in node]
-    if missing:
-        raise InputError(f"tournament.{missing[0]} is missing; accepted: see --help")
-    rivals = read_rivals(node["rivals"])
+    section = Section(cfg, "tournament")
     plan = Plan(
-        candidate=_candidate(cfg, node["candidate"]),
-        rivals=tuple(rivals),
-        deployments=_deployments(cfg, node),
-        each_domain=_one_of(node, "domains", ("each", MIXTURE)) == "each",
-        concurrency=_whole_list(node, "concurrency", 1),
-        seeds=_whole_list(node, "seeds", 0),
-        num_prompts=_whole(node, "num_prompts", 1, optional=True),
+        candidate=_candidate(cfg, section["candidate"]),
+        rivals=tuple(read_rivals(section["rivals"])),
+        deployments=_deployments(cfg, section),
+        each_domain=section.one_of("domains", ("each", MIXTURE)) == "each",
+        concurrency=section.whole_list("concurrency", 1),
+        seeds=section.whole_list("seeds", 0),
+        num_prompts=section.whole("num_prompts", 1, optional=True),
         max_num_seqs=settings.max_num_seqs,
-        split_tune=_one_of(node, "split_tune", SPLITS),
-        split_report=_one_of(node, "split_report", SPLITS),
-        resamples=_whole(node, "resamples", 100),
-        workers=_whole(node, "workers", 1),
+        split_tune=section.one_of("split_tune", SPLITS),
+        split_report=section.one_of("split_report", SPLITS),
+        resamples=section.whole("resamples", 100),
+        workers=section.whole("workers", 1),
     )
     _check(plan)
     return plan
@@ -107,7 +102,7 @@ def _candidate(cfg: Mapping[str, Any], name: Any) -> Entrant:
     return Entrant(policy_name(node), "published", node)
 
 
-def _deployments(cfg: Mapping[str, Any], node: Mapping[str, Any]) -> tuple[Deployment, ...]:
+def _deployments(cfg: Mapping[str, Any], node: Section) -> tuple[Deployment, ...]:
     profiles = _options(cfg, "latency", "profiles", node["profiles"])
     traces = _options(cfg, "trace", "traces", node["traces"])
     return tuple(
@@ -144,33 +139,3 @@ def _check(plan: Plan) -> None:
             f"tournament.num_prompts is {plan.num_prompts}; accepted: null, or more than twice the "
             f"largest concurrency ({largest}), the batch is never full otherwise"
         )
-
-
-def _one_of(node: Mapping[str, Any], key: str, accepted: tuple[str, ...]) -> str:
-    if node[key] not in accepted:
-        raise InputError(f"tournament.{key} is {node[key]!r}; accepted: {', '.join(accepted)}")
-    return node[key]
-
-
-def _whole(node: Mapping[str, Any], key: str, least: int, optional: bool = False) -> int | None:
-    value = node[key]
-    if value is None and optional:
-        return None
-    if not _is_whole(value, least):
-        raise InputError(
-            f"tournament.{key} is {value!r}; accepted: a whole number of at least {least}"
-        )
-    return value
-
-
-def _whole_list(node: Mapping[str, Any], key: str, least: int) -> tuple[int, ...]:
-    values = node[key]
-    if not isinstance(values, list) or not values or not all(_is_whole(v, least) for v in values):
-        raise InputError(
-            f"tournament.{key} is {values!r}; accepted: a list of whole numbers of at least {least}"
-        )
-    return tuple(int(value) for value in np.unique(values))
-
-
-def _is_whole(value: Any, least: int) -> bool:
-    return type(value) is int and value >= least

@@ -81,7 +81,7 @@ def play(match: Match) -> Result | str:
         sequences=choose_sequences(match.trace, recording),
         cost=load_cost(match.latency),
         policy=make_policy(match.policy),
-        tables=_tables(recording),
+        tables=shared_tables(recording),
     )
     try:
         facts = simulate(prepare(job))
@@ -91,7 +91,7 @@ def play(match: Match) -> Result | str:
 
 
 @lru_cache(maxsize=1)
-def _tables(recording: Recording):
+def shared_tables(recording: Recording):
     """One for all matches of a recording in turn, so that fitted-on tables are found again."""
     return tables_of(recording)
 

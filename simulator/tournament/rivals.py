@@ -67,26 +67,46 @@ class Rival:
             raise InputError(f"{self.where}, {entrant.policy} {entrant.setting}: {error}") from None
 
 
-def read_rivals(value: Any) -> list[Rival]:
-    """The rivals of `tournament.rivals`.
+def read_rivals(value: Any, where: str = "tournament.rivals") -> list[Rival]:
+    """The rivals that the key `where` names.
+
+    value: the name of a file in conf/tournament, or a list of policies, ``{policy, grid}`` and
+        such names, which stand for all rivals of their file.
 
     Raises:
-        InputError: not a list of ``{policy, grid}``, nor the name of a file in conf/tournament, or
-            an unknown policy.
+        InputError: anything else, or an unknown policy.
     """
-    where = "tournament.rivals"
     if isinstance(value, str):
-        value = read_option("tournament", value, where).get("rivals")
+        return _read_file(value, where)
+    _check_list(value, where)
+    rivals: list[Rival] = []
+    for index, entry in enumerate(value):
+        at = f"{where}[{index}]"
+        file = isinstance(entry, str) and entry in names("tournament")
+        rivals += _read_file(entry, at) if file else [_read_rival(at, entry)]
+    twice = [r.policy for i, r in enumerate(rivals) if r.policy in [q.policy for q in rivals[:i]]]
+    if twice:
+        raise InputError(f"{where}: {twice[0]} stands there twice; accepted: one grid for each")
+    return rivals
+
+
+def _read_file(name: str, where: str) -> list[Rival]:
+    value = read_option("tournament", name, where).get("rivals")
+    _check_list(value, where)
+    return read_rivals([_whole_entry(entry) for entry in value], where)
+
+
+def _whole_entry(entry: Any) -> Any:
+    """A policy's name as an entry of its own: in a file it never means another file."""
+    return {"policy": entry} if isinstance(entry, str) else entry
+
+
+def _check_list(value: Any, where: str) -> None:
     if not isinstance(value, list) or not value:
         raise InputError(
             f"{where} is {value!r}; accepted: a list of {{policy, grid}}, or a file's name of "
             f"{', '.join(names('tournament'))}"
         )
-    rivals = [_read_rival(f"{where}[{index}]", entry) for index, entry in enumerate(value)]
-    twice = [r.policy for i, r in enumerate(rivals) if r.policy in [q.policy for q in rivals[:i]]]
-    if twice:
-        raise InputError(f"{where}: {twice[0]} stands there twice; accepted: one grid for each")
-    return rivals
 
 
 def _read_rival(where: str, entry: Any) -> Rival:

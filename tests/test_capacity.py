@@ -1,0 +1,368 @@
+"""The largest load on servers whose capacity is known by hand, by the command line."""
+
+from __future__ import annotations
+
+import json
+from math import ceil, exp, factorial
+from pathlib import Path
+
+import pytest
+
+from simulator.app import INTERRUPTED, main
+from simulator.capacity import seek
+from simulator.capacity.limits import read_limits
+from simulator.capacity.options import read_plan
+from simulator.capacity.trial import Trial
+from simulator.capacity.verdict import judge, longer_run
+from simulator.command_line import composed_jobs, normalised, parse
+from tests.known_servers import read_json, rows, write_constant, write_steps, write_texts
+from traces.errors import InputError
+
+EVEN = "burstiness=1e9"  # gaps of equal length
+OTHER_CONTEXT = {"measured": 0, "interpolated": 0, "modelled": 0, "clamped": 1}  # than 512
+ALONE = "server.max_num_seqs=1"
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory) -> dict[str, str]:
+    """Texts of 2, 3 or 21 outputs; steps of 10 ms, or of 10 + b ms for b requests."""
+    folder = tmp_path_factory.mktemp("known")
+    found = {
+        "constant": write_constant(folder),
+        "rising": write_steps(folder, {b: 10.0 + b for b in (*range(1, 17), 32, 64)}),
+    }
+    for length in (2, 3, 21):
+        place = folder / str(length)
+        place.mkdir()
+        found[f"texts of {length}"] = write_texts(place, length)
+    return found
+
+
+def words(files, goodput: str, *more: str, texts=3, steps="constant", **changes) -> list[str]:
+    node = {"seeds": "[0]", "min_seconds": 1, "min_requests": 200} | changes
+    given = [f"capacity.{key}={value}" for key, value in node.items()]
+    recorded = files[f"texts of {texts}"]
+    place = [f"trace={recorded}", f"latency={files[steps]}", "hydra.run.dir=out"]
+    load = ["policy=autoregressive", "max_concurrency=null", "task=capacity"]
+    return [*load, *place, f"goodput={goodput}", *given, *more]
+
+
+def clients(files, goodput: str, *more: str, **changes) -> list[str]:
+    node = {"of": "max_concurrency", "steps": "rising", "texts": 21} | changes
+    return words(files, goodput, "max_concurrency=4", *more, **node)
+
+
+def answer(command: list[str]) -> dict:
+    assert main(command) == 0
+    return read_json("out/capacity.json")
+
+
+def test_a_server_for_one_at_even_gaps(here, files, capsys):
+    """A request takes 2 steps of 10 ms, so 50 per second are served; one more waits for ever."""
+    found = answer(words(files, "e2el:30", EVEN, ALONE))
+    # At a rate r the last of 200 waits 200 (20 ms - 1 / r): 10 ms at 50.13 per second.
+    assert 50 / 1.02 <= found["capacity"] <= 50.13
+    (seed,) = found["seeds"]
+    assert seed["capacity"] == found["capacity"] < 50.13 < seed["not_met_at"] * 1.005
+    assert seed["resolution"] <= 0.0201
+    assert 19.9 < seed["at_capacity"]["levels_ms"]["e2el"] < 30
+    assert seed["at_capacity"]["output_throughput"] == pytest.approx(3 * seed["capacity"], rel=0.02)
+    printed = capsys.readouterr().out
+    assert f"capacity: {found['capacity']:.4g} requests/s\n" in printed
+    assert "1 requests at most ran at once (max_concurrency, server.max_num_seqs)" in printed
+
+
+def test_a_growing_queue_is_refused_whatever_is_asked(here, files):
+    """TPOT is 10 ms at any load, even where the queue grows by a second every second."""
+    found = answer(words(files, "tpot:11", EVEN, ALONE))
+    assert 50 / 1.02 <= found["capacity"] <= 50 * 1.0101  # growth of 1 % is the limit
+    assert found["seeds"][0]["binding"] == "queue grows"
+    unmet = [row for row in rows("out/capacity.csv") if row["met"] == "false"]
+    assert unmet
+    for row in unmet:
+        assert row["failed"].startswith("queue grows")
+        assert float(row["p99_tpot_ms"]) == pytest.approx(10)
+        # A request that comes dt later stays longer by (20 ms - 1 / rate) / (1 / rate) of it.
+        rise = float(row["request_rate"]) * 0.02 - 1
+        assert float(row["growth_s_per_s"]) == pytest.approx(rise, rel=0.01)
+
+
+def wait_below(multiple: float, load: float) -> float:
+    """P(wait <= multiple x service) of a server for one with Poisson arrivals and equal services.
+
+    A. K. Erlang's formula of 1909: (1 - r) sum over k of (r (k - t))^k / k! exp(r (t - k)).
+    """
+    return (1 - load) * sum(
+        (load * (k - multiple)) ** k / factorial(k) * exp(load * (multiple - k))
+        for k in range(int(multiple) + 1)
+    )
+
+
+def test_poisson_arrivals_against_erlang(here, files):
+    """Services of one step, 10 ms, and 99 % within 60 ms: a wait of five services."""
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if wait_below(5, middle) > 0.99 else (low, middle)
+    poisson = [ALONE, "request_rate=50"]
+    length = {"min_requests": 3000, "tolerance": 0.05}
+    found = answer(words(files, "e2el:60", *poisson, texts=2, **length))
+    assert found["capacity"] == pytest.approx(low / 0.01, rel=0.08)
+
+
+@pytest.mark.parametrize("objective", ["tpot:18.5", "itl:18.5", "e2el:370 itl:500"])
+def test_the_largest_number_of_clients_exactly(here, files, objective):
+    """With b clients a step takes 10 + b ms, and e2el 20 of them: 8 clients are within 18.5 ms."""
+    found = answer(clients(files, objective, seeds="[0,1]"))
+    assert (found["capacity"], found["capacity_low"], found["capacity_high"]) == (8, 8, 8)
+    for seed in found["seeds"]:
+        assert seed["not_met_at"] == 9
+        assert seed["binding"] == objective.partition(":")[0]
+        assert seed["at_capacity"]["output_throughput"] == pytest.approx(8 * 21 / 0.36, rel=0.01)
+        assert seed["at_capacity"]["cost_shares"] == OTHER_CONTEXT
+        assert seed["met_beyond"] == []
+
+
+def test_the_share_that_meets_all(here, files):
+    """One rule or the other: with equal requests both give the same."""
+    found = answer(clients(files, "tpot:18.5", attained=0.9))
+    assert (found["capacity"], found["attained"], found["percentile"]) == (8, 0.9, None)
+    assert found["seeds"][0]["at_capacity"]["attained"] == 1
+
+
+def test_at_least(here, files, capsys):
+    found = answer(clients(files, "tpot:18.5", most=5))
+    assert (found["capacity"], found["at_least"]) == (5, True)
+    assert "capacity: at least 5 clients" in capsys.readouterr().out
+
+
+def test_nothing_meets_them(here, files, capsys):
+    found = answer(clients(files, "tpot:10.5"))
+    assert found["capacity"] is None
+    assert found["seeds"][0]["capacity"] is None
+    assert found["best_seen"]["load"] == 1  # 11 ms
+    assert found["best_seen"]["levels_ms"]["tpot"] == pytest.approx(11)
+    assert "capacity: none, no load tried meets the objectives" in capsys.readouterr().out
+
+
+def test_a_run_that_is_too_short_does_not_pass(here, files, capsys):
+    """Requests stay 20 to 30 ms, as they begin with a step: 99 gaps must last 0.2 to 0.3 s."""
+    longest = {"min_requests": 100, "max_requests": 100, "min_seconds": 0.01}
+    found = answer(words(files, "e2el:300", EVEN, "request_rate=100", **longest))
+    assert 99 / 0.3 / 1.02 <= found["capacity"] <= 99 / 0.2
+    assert found["seeds"][0]["binding"] == "run too short"
+    assert "100 requests are too few to be steady" in capsys.readouterr().out
+
+
+def test_short_runs_are_made_longer(here, files):
+    """The same with room: every load is given the requests it needs."""
+    room = {"min_requests": 100, "most": 800, "min_seconds": 0.01}
+    answer(words(files, "e2el:300", EVEN, "request_rate=100", **room))
+    found = {float(row["request_rate"]): row for row in rows("out/capacity.csv")}
+    assert set(found) == {100, 200, 400, 800}
+    for row in found.values():
+        assert row["met"] == "true"
+        assert float(row["seconds"]) >= 10 * float(row["mean_e2el_s"])
+    assert int(found[100]["requests"]) == 100
+    assert 160 <= int(found[800]["requests"]) < 300  # 0.2 s, or somewhat more
+
+
+def test_an_interrupted_search_goes_on(here, files, capsys, monkeypatch):
+    command = clients(files, "tpot:18.5", seeds="[0,1]")
+    assert main(command) == 0
+    whole = {name: Path("out", name).read_bytes() for name in ("capacity.json", "capacity.csv")}
+    kept = Path("out/capacity.jsonl").read_text().splitlines(keepends=True)
+    assert main(command) == 0
+    assert "\n0 runs in" in capsys.readouterr().out
+    real, calls = seek.try_out, []
+
+    def interrupted(probe):
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        calls.append(probe)
+        return real(probe)
+
+    monkeypatch.setattr(seek, "try_out", interrupted)
+    other = [word.replace("=out", "=again") for word in command]
+    assert main(other) == INTERRUPTED
+    assert "kept in again/capacity.jsonl; to go on: hydra.run.dir=again" in capsys.readouterr().err
+    assert Path("again/capacity.jsonl").read_text() == "".join(kept[:3])
+    assert not Path("again/capacity.json").exists()
+    monkeypatch.setattr(seek, "try_out", real)
+    with Path("again/capacity.jsonl").open("a") as file:
+        file.write('{"key": "cut sho')
+    assert main(other) == 0
+    assert f"\n{len(kept) - 3} runs in" in capsys.readouterr().out
+    for name, content in whole.items():
+        assert Path("again", name).read_bytes() == content
+
+
+def test_another_objective_runs_again(here, files, capsys):
+    """A trial belongs to what was asked of it; one of the same is found."""
+    assert main(clients(files, "tpot:18.5")) == 0
+    capsys.readouterr()
+    assert main(clients(files, "tpot:16.5")) == 0
+    assert "\n0 runs in" not in capsys.readouterr().out
+    assert read_json("out/capacity.json")["capacity"] == 6
+
+
+def test_processes_find_the_same(here, files):
+    command = clients(files, "tpot:18.5", seeds="[0,1,2]")
+    assert main(command) == 0
+    one = read_json("out/capacity.json")
+    assert main([*command, "capacity.workers=2", "hydra.run.dir=two"]) == 0
+    assert read_json("two/capacity.json") == one
+
+
+def test_a_run_at_the_answer_says_the_same(here, files):
+    """The percentiles are those of `task=run` with the same load, requests and seed."""
+    found = answer(clients(files, "tpot:18.5 e2el:5000"))["seeds"][0]["at_capacity"]
+    load = [f"max_concurrency={found['load']}", f"num_prompts={found['requests']}"]
+    place = [f"trace={files['texts of 21']}", f"latency={files['rising']}", "hydra.run.dir=run"]
+    assert main(["policy=autoregressive", *load, *place]) == 0
+    summary = read_json("run/summary.json")
+    for name in ("tpot", "e2el"):
+        assert found["levels_ms"][name] == summary[f"p99_{name}_ms"]
+    for name in ("output_throughput", "request_throughput"):
+        assert found[name] == summary[name]
+
+
+@pytest.fixture(scope="module")
+def config(files) -> dict:
+    return composed_jobs(parse(normalised(clients(files, "tpot:18.5"))))[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"of": "load"}, "capacity.of is 'load'; accepted: request_rate, max_concurrency"),
+        ({"percentile": 0}, "capacity.percentile is 0; accepted: a number above 0 and below 100"),
+        ({"percentile": 100}, "capacity.percentile is 100; accepted:"),
+        ({"attained": 0}, "capacity.attained is 0; accepted: a number above 0 to 1"),
+        ({"attained": 1.5}, "capacity.attained is 1.5; accepted:"),
+        ({"seeds": []}, "capacity.seeds is []; accepted: a list of whole numbers"),
+        ({"seeds": [True]}, "capacity.seeds is [True]; accepted:"),
+        ({"tolerance": 0}, "capacity.tolerance is 0; accepted:"),
+        ({"least": 0}, "capacity.least is 0; accepted: a whole number of at least 1"),
+        ({"least": 9, "most": 8}, "capacity.most is 8; accepted: at least capacity.least (9)"),
+        ({"min_seconds": "long"}, "capacity.min_seconds is 'long'; accepted:"),
+        ({"min_requests": 0}, "capacity.min_requests is 0; accepted:"),
+        ({"min_requests": 99}, "capacity.min_requests is 99; accepted: at least 100, fewer"),
+        ({"max_requests": 199}, "capacity.max_requests is 199; accepted:"),
+        ({"max_requests": 10**6}, "capacity.max_requests is 1000000; accepted: up to 100000"),
+        ({"workers": 0}, "capacity.workers is 0; accepted:"),
+        ({"speed": 1}, "unknown key capacity.speed; accepted:"),
+    ],
+)
+def test_bad_settings_are_refused(config, change, message):
+    with pytest.raises(InputError) as error:
+        read_plan(config | {"capacity": config["capacity"] | change})
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"goodput": None}, "goodput is null; accepted with task=capacity: objectives in milli"),
+        ({"goodput": "speed:3"}, "goodput is ['speed:3']; accepted:"),
+        ({"request_rate": 5.0}, "request_rate is 5.0; accepted with capacity.of=max_concurrency"),
+        ({"num_prompts": 100}, "num_prompts is 100; accepted with task=capacity: null"),
+        (
+            {"workload": {"path": "x.csv", "arrivals": "file"}},
+            "workload.arrivals is file; accepted",
+        ),
+        ({"max_concurrency": None}, "max_concurrency is null; accepted:"),
+    ],
+)
+def test_loads_that_contradict_are_refused(config, change, message):
+    with pytest.raises(InputError) as error:
+        read_plan(config | change)
+    assert message in str(error.value)
+
+
+def trial(**changes) -> Trial:
+    """A run of 1000 requests that meets everything."""
+    node = {
+        "load": 8, "seed": 0, "requests": 1024, "judged": 1000, "rejected": 0, "seconds": 100.0,
+        "stay_s": 1.0, "full": True, "growth": 0.0, "growing": False, "levels_ms": {"tpot": 18.0},
+        "missed": {"tpot": 0.004}, "attained": 0.996, "request_throughput": 10.0,
+        "output_throughput": 100.0, "goodput": 9.96, "most_running": 8, "shares": {},
+    }  # fmt: skip
+    return Trial(**(node | changes))
+
+
+@pytest.mark.parametrize(
+    ("change", "failed"),
+    [
+        ({}, ()),
+        ({"levels_ms": {"tpot": None}}, ()),  # one-token requests alone
+        ({"levels_ms": {"tpot": 18.6}}, ("tpot",)),
+        ({"rejected": 10}, ()),  # one of a hundred may
+        ({"rejected": 11}, ("requests rejected",)),
+        ({"full": False}, ("run too short",)),
+        ({"judged": 199}, ("run too short",)),
+        ({"growing": True, "levels_ms": {"tpot": 19.0}}, ("queue grows", "tpot")),
+    ],
+)
+def test_verdicts_by_percentile(config, change, failed):
+    assert judge(read_plan(config), trial(**change)).failed == failed
+
+
+@pytest.mark.parametrize(
+    ("change", "failed"),
+    [
+        ({}, ()),
+        ({"levels_ms": {"tpot": 900.0}}, ()),  # not looked at
+        ({"attained": 0.989, "missed": {"tpot": 0.011}}, ("tpot",)),
+        (
+            {"attained": 0.97, "missed": {"tpot": 0.01}, "rejected": 20},
+            ("requests rejected", "tpot"),
+        ),
+    ],
+)
+def test_verdicts_by_share(config, change, failed):
+    plan = read_plan(config | {"capacity": config["capacity"] | {"attained": 0.99}})
+    assert judge(plan, trial(**change)).failed == failed
+
+
+def test_how_much_longer_a_run_must_be(config):
+    """Of a closed loop that should last 1 s (`min_seconds`), with 200 requests judged."""
+    plan = read_plan(config)
+    assert longer_run(plan, trial(), 1024) == 1024
+    assert longer_run(plan, trial(seconds=0.5), 1024) == ceil(1024 * 1.1 * 2)
+    assert longer_run(plan, trial(judged=100), 1024) == ceil(1024 * 1.1 * 2)
+    assert longer_run(plan, trial(full=False), 1024) == ceil(1024 * 1.1 * 2)
+    assert longer_run(plan, trial(seconds=1e-9), 1024) == 1024 * 16
+    assert longer_run(plan, trial(seconds=0.5), 19000) == 20000  # the most
+    assert longer_run(plan, trial(seconds=0.5, growing=True), 1024) == 1024
+    # Of 1000 requests 10 may miss, give or take 3 times 3.15: 19 leave a doubt, 20 do not.
+    assert longer_run(plan, trial(seconds=0.5, missed={"tpot": 0.019}), 1024) > 1024
+    assert longer_run(plan, trial(seconds=0.5, missed={"tpot": 0.020}), 1024) == 1024
+
+
+def test_gaps_have_no_share(config):
+    own = {"goodput": "itl:20", "capacity": config["capacity"] | {"attained": 0.9}}
+    with pytest.raises(InputError, match=r"capacity\.attained is 0\.9; accepted with an objective"):
+        read_plan(config | own)
+
+
+def test_objectives_are_read():
+    assert read_limits("ttft:500 itl:50 tpot:20") == {"ttft": 500, "tpot": 20, "itl": 50}
+    assert read_limits({"itl": 5}) == {"itl": 5}
+    assert read_limits([{"e2el": 5}, "itl:7"]) == {"e2el": 5, "itl": 7}
+    for bad in ("itl:5 itl:6", "itl:0", "itl:x", "", [], 5, "tpot"):
+        with pytest.raises(InputError, match="goodput"):
+            read_limits(bad)
+
+
+def test_the_command_refuses_in_one_line(here, files, capsys):
+    assert main(clients(files, "null")) == 2
+    printed = capsys.readouterr()
+    assert printed.err.startswith("error: goodput is null; accepted with task=capacity:")
+    assert printed.err.count("\n") == 1
+    assert not Path("out").exists()
+    Path("out").mkdir()
+    Path("out/capacity.jsonl").write_text(json.dumps({"key": "x", "result": {}}) + "\n")
+    assert main(clients(files, "tpot:18.5")) == 2
+    assert "line 1 is no result of a search for a capacity" in capsys.readouterr().err
