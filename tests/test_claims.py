@@ -272,4 +272,4 @@ def test_bad_settings_are_refused_in_one_line(here, recorded, capsys, change, me
 
 def test_open_loops_are_refused(here, recorded, capsys):
     assert main([*words(recorded), "request_rate=5"]) == 2
-    assert "request_rate is 5; accepted: inf" in capsys.readouterr().err
+    assert "request_rate is 5; accepted with task=claims: inf" in capsys.readouterr().err

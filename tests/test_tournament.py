@@ -295,7 +295,7 @@ def test_the_command_refuses_in_one_line(here, recorded, capsys, change, message
 
 def test_open_loops_and_damaged_stores_are_refused(here, recorded, capsys):
     assert main([*words(recorded), "request_rate=5"]) == 2
-    assert "request_rate is 5; accepted: inf" in capsys.readouterr().err
+    assert "request_rate is 5; accepted with task=tournament: inf" in capsys.readouterr().err
     Path("out").mkdir()
     Path("out/tournament.jsonl").write_text('{"key": 1}\n')
     assert main(words(recorded)) == 2
@@ -312,3 +312,16 @@ def test_a_result_depends_on_its_own_policy_alone():
     assert not {"simulator.tournament.show", "simulator.policies.cast"} & engine
     hashes = {source_of(f"simulator.policies.{n}") for n in ("cast.Cast", "treespark.TreeSpark")}
     assert len(hashes) == 2
+
+
+def test_the_server_of_the_command_line_plays(here, recorded, capsys):
+    """Two replicas of one slot serve four clients twice as fast; a workload file is refused."""
+    rate = {}
+    for replicas in (1, 2):
+        server = [f"server.replicas={replicas}", "server.max_num_seqs=1"]
+        folder = f"out{replicas}"
+        assert main([*words(recorded, folder, concurrency="[4]"), *server]) == 0
+        rate[replicas] = lines(folder)[-1]["result"]["tokens_s"]
+    assert 1.5 < rate[2] / rate[1] < 2.5
+    assert main([*words(recorded, "out3"), "workload=file", "workload.path=x.csv"]) == 2
+    assert "workload.path is 'x.csv'; accepted with task=tournament: null" in capsys.readouterr().err

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from simulator.fair_load import fair_load
+from simulator.fair_load import base_of, fair_load
 from simulator.inputs import choose_sequences, load_cost, load_recording
 from simulator.settings import KNOWN, Settings, read_settings
 from simulator.tournament.options import read_like
@@ -43,7 +43,7 @@ class Plan:
     profiles: tuple[str, ...] | None
     concurrency: tuple[int, ...]
     resamples: int
-    max_num_seqs: int
+    base: Settings  # server and prompts of every run
     seed: int
     latency: Mapping[str, Any]  # what a profile in a file is read like
 
@@ -53,7 +53,7 @@ class Plan:
 
     def load(self, concurrency: int, prompts: int) -> Settings:
         """See `fair_load`."""
-        return fair_load(concurrency, prompts, self.seed, self.max_num_seqs)
+        return fair_load(self.base, concurrency, prompts, self.seed)
 
 
 def read_plan(cfg: Mapping[str, Any]) -> Plan:
@@ -63,10 +63,7 @@ def read_plan(cfg: Mapping[str, Any]) -> Plan:
         InputError: the first bad key, value or file.
     """
     settings = read_settings(cfg)
-    if not settings.closed_loop:
-        raise InputError(
-            f"request_rate is {settings.request_rate:g}; accepted: inf, claims are of closed loops"
-        )
+    base = base_of(settings, "claims")
     node = cfg.get("claims") or {}
     missing = [key for key in KNOWN["claims"] if key not in node]
     if missing:
@@ -77,7 +74,7 @@ def read_plan(cfg: Mapping[str, Any]) -> Plan:
         profiles=None if profiles is None else _names("profiles", profiles),
         concurrency=_loads(node["concurrency"]),
         resamples=_resamples(node["resamples"]),
-        max_num_seqs=settings.max_num_seqs,
+        base=base,
         seed=settings.seed,
         latency=cfg["latency"],
     )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from simulator.fair_load import fair_load
+from simulator.fair_load import base_of, fair_load
 from simulator.inputs import choose_sequences, load_cost, load_recording
 from simulator.load_policy import make_policy, policy_name
 from simulator.settings import Settings, read_settings
@@ -49,7 +49,7 @@ class Plan:
     concurrency: tuple[int, ...]
     seeds: tuple[int, ...]
     num_prompts: int | None
-    max_num_seqs: int
+    base: Settings  # server and prompts of every run
     split_tune: str
     split_report: str
     resamples: int
@@ -61,7 +61,7 @@ class Plan:
 
     def settings(self, concurrency: int, seed: int, prompts: int) -> Settings:
         """Load of one simulation that has `prompts` texts to serve."""
-        return fair_load(concurrency, prompts, seed, self.max_num_seqs, self.num_prompts)
+        return fair_load(self.base, concurrency, prompts, seed, self.num_prompts)
 
 
 def read_plan(cfg: Mapping[str, Any]) -> Plan:
@@ -70,12 +70,7 @@ def read_plan(cfg: Mapping[str, Any]) -> Plan:
     Raises:
         InputError: the first bad key, value or file.
     """
-    settings = read_settings(cfg)
-    if not settings.closed_loop:
-        raise InputError(
-            f"request_rate is {settings.request_rate:g}; accepted: inf, every run of a tournament "
-            "is a closed loop"
-        )
+    base = base_of(read_settings(cfg), "tournament")
     section = Section(cfg, "tournament")
     plan = Plan(
         candidate=_candidate(cfg, section["candidate"]),
@@ -85,7 +80,7 @@ def read_plan(cfg: Mapping[str, Any]) -> Plan:
         concurrency=section.whole_list("concurrency", 1),
         seeds=section.whole_list("seeds", 0),
         num_prompts=section.whole("num_prompts", 1, optional=True),
-        max_num_seqs=settings.max_num_seqs,
+        base=base,
         split_tune=section.one_of("split_tune", SPLITS),
         split_report=section.one_of("split_report", SPLITS),
         resamples=section.whole("resamples", 100),

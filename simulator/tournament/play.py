@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache, lru_cache
 from typing import Any
 
@@ -74,12 +74,14 @@ class Result:
 def play(match: Match) -> Result | str:
     """Simulate; the reason in one line where the policy refuses the recording or the profile."""
     recording = load_recording(match.trace)
+    cost = load_cost(match.latency)
+    server = match.load.server.with_memory(cost.profile.header)
     job = Job(
         config={},
-        settings=match.load,
+        settings=replace(match.load, server=server),
         recording=recording,
         sequences=choose_sequences(match.trace, recording),
-        cost=load_cost(match.latency),
+        cost=cost,
         policy=make_policy(match.policy),
         tables=shared_tables(recording),
     )
