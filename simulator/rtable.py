@@ -2,6 +2,9 @@
 
 "Marginal" is two rules for a semi-autoregressive drafter: without its Markov bias, and with the
 bias of its greedy chain. A published comparison depends on which is meant, so both are here.
+
+An imported log of rounds is tabulated at the rounds it has, the same for every rule ("per-round"):
+they start where the logged chain's rounds started, which flatters or harms the other rules.
 """
 
 from __future__ import annotations
@@ -14,13 +17,17 @@ from typing import Any
 
 import numpy as np
 
-from simulator.inputs import choose_sequences, load_recording
+from simulator.cost import StepCost
+from simulator.inputs import choose_sequences, load_cost, load_recording
 from simulator.results import write_files
+from simulator.width_rule import DEPLOYED_WIDTHS, deploy_width, fit_line, stop_width
 from traces.errors import InputError
 from traces.recording import Recording
 
 NAME = "rtable.csv"
 HEADER = ("domain", "order", "nodes", "R")
+BRANCH = 8  # children of a node, as published
+PER_ROUND = "per-round"  # column `basis`, of imported logs alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +37,18 @@ class Request:
     recording: Recording
     sequences: np.ndarray
     nodes: tuple[int, ...]
+    cost: StepCost | None = None  # of a log of rounds, for CAST's width rule
+
+    @property
+    def per_round(self) -> bool:
+        return self.cost is not None
+
+    @property
+    def branch(self) -> int:
+        """Children of every node: BRANCH, or all that a recording's pools hold."""
+        if "pool_token" not in self.recording:
+            return BRANCH
+        return min(BRANCH, self.recording["pool_token"].shape[2])
 
 
 def load(cfg: Mapping[str, Any]) -> Request:
@@ -43,10 +62,11 @@ def load(cfg: Mapping[str, Any]) -> Request:
     whole = isinstance(nodes, list) and nodes and all(type(n) is int and n > 0 for n in nodes)
     if not whole:
         raise InputError(f"rtable.nodes is {nodes!r}; accepted: a list of whole numbers from 1")
-    recording = load_recording(cfg["trace"])
+    recording = load_recording(cfg["trace"], per_round=True)
     trace = {"split": node.get("split"), "domains": cfg["trace"].get("domains")}
     sequences = choose_sequences(trace, recording)
-    return Request(recording, sequences, tuple(sorted(set(nodes))))
+    cost = load_cost(cfg["latency"]) if recording.meta.get("per_round") else None
+    return Request(recording, sequences, tuple(sorted(set(nodes))), cost)
 
 
 def run(cfg: Mapping[str, Any], folder: Path) -> None:
@@ -57,8 +77,12 @@ def run(cfg: Mapping[str, Any], folder: Path) -> None:
     """
     request = load(cfg)
     rows = list(rows_of(request))
-    write_files(folder, {NAME: lambda path: _write(path, rows)})
+    write_files(folder, {NAME: lambda path: _write(path, rows, request.per_round)})
     _print(request, rows)
+    if request.per_round:
+        print(cast_width(request))
+        for text in request.recording.meta.get("lacks") or ():
+            print(f"lacks: {text}")
 
 
 def rows_of(request: Request) -> Iterator[tuple[str, str, int, float]]:
@@ -84,8 +108,10 @@ def _orders(request: Request):
 
     yield "chain", ChainOrder(), [request.recording.depths]
     rules = ("marginal", "marginal_biased", "parent")
+    branch = request.branch
     for scores in rules if request.recording.encoding == "hidden" else rules[:1]:
-        yield scores, BestFirstOrder(scores=scores, nodes=request.nodes[-1]), request.nodes
+        order = BestFirstOrder(scores=scores, nodes=request.nodes[-1], branch=branch)
+        yield scores, order, request.nodes
 
 
 def _domains(request: Request) -> Iterator[tuple[str, np.ndarray]]:
@@ -96,9 +122,32 @@ def _domains(request: Request) -> Iterator[tuple[str, np.ndarray]]:
     yield "all", request.sequences
 
 
-def _write(path: Path, rows: list[tuple]) -> None:
+def cast_width(request: Request) -> str:
+    """What CAST's width rule gives for the log's mean prefix masses and the chosen latency."""
+    from simulator.orders import BestFirstOrder, order_table
+    from simulator.orders.replay import prefix_mass
+
+    order = BestFirstOrder(scores="marginal", nodes=DEPLOYED_WIDTHS[-1], branch=request.branch)
+    table = order_table(order, request.recording)
+    rho = prefix_mass(table, request.recording.anchor_offset[request.sequences])  # one anchor each
+    profile = request.cost.profile.name
+    try:
+        c0_ms, c1_ms = fit_line(*request.cost.width_probe())
+    except InputError as error:
+        return f"CAST's width rule: not with the latency profile {profile} ({error})"
+    stop = stop_width(rho, c0_ms, c1_ms)
+    return (
+        f"CAST's width rule on the latency profile {profile}: stop at {stop}, deploy "
+        f"{deploy_width(stop)} nodes ({PER_ROUND} masses)"
+    )
+
+
+def _write(path: Path, rows: list[tuple], per_round: bool) -> None:
+    lines = [HEADER, *rows]
+    if per_round:
+        lines = [(*HEADER, "basis"), *((*row, PER_ROUND) for row in rows)]
     with path.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file, lineterminator="\n").writerows([HEADER, *rows])
+        csv.writer(file, lineterminator="\n").writerows(lines)
 
 
 def _print(request: Request, rows: list[tuple]) -> None:
@@ -115,5 +164,10 @@ def _print(request: Request, rows: list[tuple]) -> None:
     print(
         f"R (tokens per round) of {recording.meta['pair']}, T = {recording.temperature:g}, ", end=""
     )
-    print(f"{count} texts, pooled over rounds")
+    if request.per_round:
+        print(f"{PER_ROUND}: mean over {count} logged rounds, where the log's chain had its own")
+    else:
+        print(f"{count} texts, pooled over rounds")
+    if request.branch < BRANCH:
+        print(f"trees branch {request.branch} ways, as the pools hold no more (else {BRANCH})")
     Console(highlight=False).print(table)

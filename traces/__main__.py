@@ -1,4 +1,4 @@
-"""`python -m traces inspect FILE` and `python -m traces validate FILE...`."""
+"""`python -m traces inspect FILE`, `... validate FILE...` and `... import FORMAT FILE...`."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ from typing import NoReturn
 
 from traces.catalog import find_recording, known_recordings
 from traces.errors import InputError
+from traces.importers.command import add_import, run_import
 from traces.pipes import until_closed
 from traces.summary import describe, one_line
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; the exit status is 2 when any recording is refused."""
+    """Run the command; the exit status is 2 when any input is refused."""
     args = _parser().parse_args(argv)
     if args.command == "inspect":
         return _inspect(args.file)
+    if args.command == "import":
+        return _import(args)
     return _validate(args.files)
 
 
@@ -32,7 +35,7 @@ def _parser() -> argparse.ArgumentParser:
     shipped = ", ".join(known_recordings()) or "none"
     parser = _Parser(
         prog="python -m traces",
-        description="Look at and check recordings.",
+        description="Look at, check and import recordings.",
         epilog=f"FILE is a .safetensors file, a .json manifest, or a shipped name: {shipped}",
     )
     commands = parser.add_subparsers(dest="command", required=True)
@@ -40,14 +43,27 @@ def _parser() -> argparse.ArgumentParser:
     inspect.add_argument("file", metavar="FILE")
     validate = commands.add_parser("validate", help="check recordings, one line for each")
     validate.add_argument("files", metavar="FILE", nargs="+")
+    add_import(commands)
     return parser
 
 
 def _inspect(name: str) -> int:
     try:
-        print(describe(find_recording(name)))
+        recording = find_recording(name)
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
+        return 2
+    print(describe(recording))
+    for text in recording.meta.get("lacks") or ():  # of an imported one
+        print(f"lacks: {text}")
+    return 0
+
+
+def _import(args: argparse.Namespace) -> int:
+    try:
+        run_import(args)
+    except InputError as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     return 0
 

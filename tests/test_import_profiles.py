@@ -1,0 +1,271 @@
+"""Latency probes and cost models of others as latency profiles."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from simulator.app import main as simulate
+from simulator.cost import build_step_cost
+from simulator.cost.profile import read_profile
+from traces.__main__ import main
+
+FACTS = ["--hardware", "H100", "--model", "some-8b", "--num-gpus", "1", "--dtype", "bfloat16"]
+SINGLE = {
+    "verify_ms": {"1024": {"16": 30.5, "1": 28.0}, "512": {"1": 27.0}},
+    "draft_ms": 3.75,
+    "gpu": "H100",
+}
+BATCHED = {"8": {"0": 31.0, "15": 40.25}, "2": {"15": 33.0}}
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def imported(format_name: str, content, *words: str) -> int:
+    text = content if isinstance(content, str) else json.dumps(content)
+    Path("in.json").write_text(text, encoding="utf-8")
+    facts = [*FACTS, "--source", "a probe"]
+    return main(["import", format_name, "in.json", "--out", "gpu.csv", *facts, *words])
+
+
+def refusal(capsys, format_name: str, content, *words: str) -> str:
+    """The one line that refuses `content`; nothing is left but the source."""
+    before = set(Path().iterdir()) | {Path("in.json")}
+    assert imported(format_name, content, *words) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert set(Path().iterdir()) == before
+    (line,) = err.splitlines()
+    assert "accepted" in line
+    return line
+
+
+def test_single_probe(here):
+    assert imported("cast-probe", SINGLE) == 0
+    profile = read_profile("gpu.csv")
+    found = [
+        (r.batch, r.kv_prefix_tokens, r.packed_tokens_total, r.verify_ms, r.captured)
+        for r in profile.verify
+    ]
+    assert found == [
+        (1, 512, 1, 27.0, False),
+        (1, 1024, 1, 28.0, False),
+        (1, 1024, 16, 30.5, False),
+    ]
+    # one number, held at the smallest prefix
+    assert [(r.batch, r.kv_prefix_tokens, r.draft_ms) for r in profile.draft] == [(1, 512, 3.75)]
+    header = profile.header
+    assert (header.hardware, header.model, header.num_gpus) == ("H100", "some-8b", 1)
+    assert (header.dtype, header.kind, header.engine) == ("bfloat16", "measured", "eager")
+    assert header.fixed == {"batch": 1}
+    assert set(header.model_shape.values()) == {None}
+    assert header.compute_ms_per_token is None
+
+
+def test_single_probe_with_a_draft_time_for_every_prefix(here, capsys):
+    drafts = {"512": 3.5, "1024": 4.0}
+    assert imported("cast-probe", SINGLE | {"draft_ms": drafts}) == 0
+    rows = read_profile("gpu.csv").draft
+    assert [(r.kv_prefix_tokens, r.draft_ms) for r in rows] == [(512, 3.5), (1024, 4.0)]
+    assert "draft times at every KV prefix" not in capsys.readouterr().out
+
+
+def test_batched_keys_are_nodes(here, capsys):
+    """Draft nodes: one packed token more for each request, the root."""
+    words = ["--context", "1024", "--draft-ms", "2:2.5,8:4"]
+    assert imported("cast-probe", BATCHED, *words) == 0
+    profile = read_profile("gpu.csv")
+    found = [
+        (r.batch, r.kv_prefix_tokens, r.packed_tokens_total, r.verify_ms) for r in profile.verify
+    ]
+    assert found == [
+        (2, 1024, 2 * 16, 33.0),
+        (8, 1024, 8 * 1, 31.0),
+        (8, 1024, 8 * 16, 40.25),
+    ]
+    assert [(r.batch, r.draft_ms) for r in profile.draft] == [(2, 2.5), (8, 4.0)]
+    assert profile.header.fixed == {"kv_prefix_tokens": 1024}
+    assert "keys are draft nodes" in capsys.readouterr().out
+
+
+def test_single_and_batched_make_one_profile(here):
+    Path("single.json").write_text(json.dumps(SINGLE))
+    Path("batched.json").write_text(json.dumps(BATCHED))
+    files = ["single.json", "batched.json"]
+    words = ["--out", "new/gpu.csv", *FACTS, "--source", "x", "--context", "1024"]
+    assert main(["import", "cast-probe", *files, *words]) == 0
+    profile = read_profile("new/gpu.csv")
+    assert {row.batch for row in profile.verify} == {1, 2, 8}
+    assert "draft times at every batch" in profile.header.notes
+    assert [row.batch for row in profile.draft] == [1]
+
+
+def test_a_batched_layout_inside_verify_ms(here):
+    content = {"verify_ms": {"4": {"7": 20.0}}, "draft_ms": {"4": 2.0}}
+    assert imported("cast-probe", content, "--layout", "batched", "--context", "64") == 0
+    (row,) = read_profile("gpu.csv").verify
+    assert (row.batch, row.packed_tokens_total, row.kv_prefix_tokens) == (4, 32, 64)
+
+
+def test_cost_model_keys_are_packed_tokens(here):
+    words = ["--context", "512", "--draft-ms", "1.5"]
+    assert imported("treespark-cost", {"1": {"1": 5.0, "7": 6.0}, "16": {"7": 9.0}}, *words) == 0
+    profile = read_profile("gpu.csv")
+    found = [(r.batch, r.packed_tokens_total, r.verify_ms) for r in profile.verify]
+    assert found == [(1, 1, 5.0), (1, 7, 6.0), (16, 16 * 7, 9.0)]
+    assert [(r.batch, r.draft_ms) for r in profile.draft] == [(1, 1.5), (16, 1.5)]
+
+
+def test_what_is_lacking_is_printed_and_carried(here, capsys):
+    assert imported("cast-probe", SINGLE) == 0
+    out = capsys.readouterr().out
+    header = read_profile("gpu.csv").header
+    digest = hashlib.sha256(Path("in.json").read_bytes()).hexdigest()
+    assert f"in.json (sha256 {digest})" in " ".join(header.notes.split())
+    assert "read in.json: single: 3 verify times, 1 draft time" in out
+    assert "keys not used: gpu" in out
+    for text in ("batches other than 1", "draft times at every KV prefix", "prefill times"):
+        assert f"lacks: {text}\n" in out
+        assert text in header.notes
+        assert text in header.source  # what tables and summaries cite
+
+
+def test_a_run_on_it_says_so(here):
+    assert imported("cast-probe", SINGLE) == 0
+    words = ["policy=fixed_chain", "latency=gpu.csv", "max_concurrency=1", "num_prompts=4"]
+    assert simulate([*words, "trace=small_block", "hydra.run.dir=out"]) == 0
+    summary = json.loads(Path("out/summary.json").read_text())
+    assert summary["latency"]["profile"] == "gpu"
+    assert "batches other than 1" in summary["latency"]["source"]
+
+
+def test_captured_sizes(here):
+    """Steps of up to 32 packed tokens were graphs: 2 x 16 and 8 x 1, not 8 x 16."""
+    words = ["--context", "1024", "--draft-ms", "2", "--captured-up-to", "32"]
+    assert imported("cast-probe", BATCHED, *words) == 0
+    profile = read_profile("gpu.csv")
+    assert profile.header.graph_sizes == (8, 32)
+    assert profile.header.engine == "cuda_graph + eager tail"
+    assert [row.captured for row in profile.verify] == [True, True, False]
+    cost = build_step_cost({"profile": "gpu.csv"})
+    two = cost.step(np.array([10, 10]), np.array([1024, 1024]), drafted=False, tree=False)
+    assert cost.executed(20) == 32
+    assert two.verify_s == pytest.approx(0.033)  # padded to the graph of 32
+
+
+def test_an_earlier_prefill_table_goes(here):
+    Path("gpu.prefill.csv").write_text("prompt_tokens,prefill_ms\n1,1.0\n")
+    assert imported("cast-probe", SINGLE) == 0
+    assert read_profile("gpu.csv").prefill == ()
+    assert {path.name for path in Path().iterdir()} == {
+        *("in.json", "gpu.csv", "gpu.draft.csv", "gpu.yaml"),
+    }
+
+
+def test_texts_survive_yaml(here):
+    words = ["--timing", "mean: 30 # not a comment", "--license", "yes", "--attention", "1e3"]
+    assert imported("cast-probe", SINGLE, *words) == 0
+    header = yaml.safe_load(Path("gpu.yaml").read_text())
+    assert header["timing"] == "mean: 30 # not a comment"
+    assert (header["license"], header["attention"]) == ("yes", "1e3")
+    read_profile("gpu.csv")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ({"verify_ms": {"1024": {"16": -3}}, "draft_ms": 1}, "verify_ms.1024.16 is -3;"),
+        ({"verify_ms": {"1024": {"16": "x"}}, "draft_ms": 1}, "verify_ms.1024.16 is 'x';"),
+        ({"verify_ms": {"1024": {"16": True}}, "draft_ms": 1}, "verify_ms.1024.16 is True;"),
+        ({"verify_ms": {"1024": {"016": 3}}, "draft_ms": 1}, "key verify_ms.1024.016;"),
+        ({"verify_ms": {"1024": {"0": 3}}, "draft_ms": 1}, "key verify_ms.1024.0;"),
+        ({"verify_ms": {"1024": {}}, "draft_ms": 1}, "verify_ms.1024 is an empty object;"),
+        ({"verify_ms": {"1024": 3}, "draft_ms": 1}, "verify_ms.1024 is 3;"),
+        ({"verify_ms": [], "draft_ms": 1}, "verify_ms is an empty list;"),
+        ({"verify_ms": {"1024": {"1": 3}}, "draft_ms": None}, "draft_ms is None;"),
+        ({"verify_ms": {"1024": {"1": 3}}, "draft_ms": {"x": 1}}, "key draft_ms.x;"),
+        ({"verify_ms": {"1024": {"1": 3}}}, "no draft times (draft_ms);"),
+        ({"8": {"15": 3}}, "does not say its KV prefix;"),
+        ([1], "the file is a list of 1;"),
+        ('{"verify_ms": ', "line 1 column 15: malformed JSON"),
+        ('{"verify_ms": {"1": {"1": NaN}}}', "malformed JSON (NaN is no number of JSON)"),
+        ('{"verify_ms": {}, "verify_ms": {}}', "an object has one key twice"),
+        ("[" * 100_000, "nested too deep"),
+    ],
+)  # fmt: skip
+def test_malformed_probes_are_named(here, capsys, content, said):
+    line = refusal(capsys, "cast-probe", content)
+    assert line.startswith("error: in.json: ")
+    assert said in line
+
+
+def test_malformed_batched_probes_and_cost_models(here, capsys):
+    at = ["--context", "64", "--draft-ms", "1"]
+    assert "key meta;" in refusal(capsys, "cast-probe", {"8": {"1": 3}, "meta": {}}, *at)
+    assert "8.1 is inf;" in refusal(capsys, "cast-probe", '{"8": {"1": 1e999}}', *at)
+    assert "key 1.0;" in refusal(capsys, "treespark-cost", {"1": {"0": 3}}, *at)
+    assert "key 0;" in refusal(capsys, "treespark-cost", {"0": {"1": 3}}, *at)
+    assert "1.1 is a list of 1;" in refusal(capsys, "treespark-cost", {"1": {"1": [3]}}, *at)
+
+
+@pytest.mark.parametrize("text", ["0", "x", "1:2,1:3", "1:", "nan", "-1", "inf", "1:2,", "0:1", ""])
+def test_draft_times_of_the_command_line(here, capsys, text):
+    words = ["--context", "64", "--draft-ms", text]
+    assert f"--draft-ms is {text!r}" in refusal(capsys, "treespark-cost", {"1": {"1": 3}}, *words)
+
+
+def test_sizes_given_twice(here, capsys):
+    Path("b.json").write_text(json.dumps({"verify_ms": {"512": {"1": 9.0}}, "draft_ms": 1}))
+    line = refusal(capsys, "cast-probe", SINGLE, "--draft-ms", "1:2")  # of files without any
+    assert "two draft times for batch, KV prefix and packed tokens (1, 512)" in line
+    words = ["--out", "gpu.csv", *FACTS, "--source", "x"]
+    assert main(["import", "cast-probe", "in.json", "b.json", *words]) == 2
+    assert "two verify times" in capsys.readouterr().err
+
+
+def test_paths_are_checked(here, capsys):
+    Path("in.csv").write_text("x")
+    base = ["import", "cast-probe", *FACTS, "--source", "x"]
+    for words, said in (
+        (["no.json", "--out", "gpu.csv"], "no.json: no such file"),
+        ([".", "--out", "gpu.csv"], ".: not a regular file"),
+        (["in.csv", "--out", "in.csv"], "none of the files read"),
+        (["in.csv", "--out", "in.json"], "accepted: a path that ends in .csv"),
+        (["in.csv", "--out", "a.draft.csv"], "a.draft.csv"),
+        (["in.csv", "in.csv", "--out", "a.csv"], "in.csv: given twice"),
+    ):
+        assert main([*base, *words]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert said in line
+    assert {path.name for path in Path().iterdir()} == {"in.csv"}
+
+
+def test_facts_are_required_and_checked(here, capsys):
+    Path("in.json").write_text(json.dumps(SINGLE))
+    with pytest.raises(SystemExit) as ended:
+        main(["import", "cast-probe", "in.json", "--out", "gpu.csv"])
+    assert ended.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "--hardware" in line
+    assert "--num-gpus is 0" in refusal(capsys, "cast-probe", SINGLE, "--num-gpus", "0")
+    assert "--model is ''" in refusal(capsys, "cast-probe", SINGLE, "--model", "")
+    assert "--captured-up-to is 0" in refusal(capsys, "cast-probe", SINGLE, "--captured-up-to", "0")
+
+
+def test_times_are_written_as_they_were_read(here):
+    value = 0.1 + 0.2
+    content = {"verify_ms": {"64": {"1": value}}, "draft_ms": math.pi}
+    assert imported("cast-probe", content) == 0
+    profile = read_profile("gpu.csv")
+    assert profile.verify[0].verify_ms == value
+    assert profile.draft[0].draft_ms == math.pi

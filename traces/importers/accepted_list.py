@@ -1,0 +1,111 @@
+"""Flat acceptance lists: for every output position, what a round starting there accepts.
+
+A JSON list of whole numbers, or one number a line; one file is one text.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from dataclasses import dataclass
+
+from traces.errors import InputError
+from traces.importers import point_options
+from traces.importers.files import Source, printable
+from traces.importers.node import Node, shown
+from traces.importers.points import Point, write_points
+from traces.importers.report import Report, counted, read_line
+
+HELP = "flat lists, an accepted length for every output position -> points FILE.json"
+LACKS = (
+    "drafter scores and tokens (the policy and width that were logged cannot be changed)",
+    "tree sizes, batch dimension and times",
+    "prompts and temperature",
+    "where texts end (every file is read as one text)",
+)
+MOST = 10**6  # accepted tokens of a round
+_WHOLE = re.compile(r"[0-9]{1,7}")
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """The rounds of the files' texts, each along its own positions."""
+
+    positions: int = 0
+    rounds: int = 0
+    accepted: int = 0  # of those rounds, not clipped at the end
+    everywhere: int = 0  # accepted over all positions
+
+    def added(self, accepted: list[int]) -> Walk:
+        """With one more text: a round at position p is followed by one at p + accepted + 1."""
+        at, rounds, total = 0, 0, 0
+        while at < len(accepted):
+            rounds, total = rounds + 1, total + accepted[at]
+            at += accepted[at] + 1
+        return Walk(
+            self.positions + len(accepted),
+            self.rounds + rounds,
+            self.accepted + total,
+            self.everywhere + sum(accepted),
+        )
+
+    def metrics(self) -> dict[str, float]:
+        return {
+            "acceptance_length": 1 + self.accepted / self.rounds,
+            "committed_round_length": self.positions / self.rounds,
+            "acceptance_length_over_positions": 1 + self.everywhere / self.positions,
+        }
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The load, and what the numbers count."""
+    point_options.add_arguments(parser)
+    parser.add_argument(
+        "--with-bonus", action="store_true", help="the numbers count the bonus token (from 1)"
+    )
+    parser.add_argument("--label", default="accepted-list", help="of the point")
+
+
+def run(args: argparse.Namespace) -> Report:
+    """Import all files, one text each, as one point.
+
+    Raises:
+        InputError: naming file, line or index, and value.
+    """
+    sources, stated = point_options.read_options(args)
+    label = printable(args.label) or "accepted-list"
+    walk, lines = Walk(), []
+    for source in sources:
+        accepted = _read(source, 1 if args.with_bonus else 0)
+        walk = walk.added(accepted)
+        lines.append(read_line(source, counted(len(accepted), "position")))
+    facts = {"texts": len(sources), "positions": walk.positions, "rounds": walk.rounds}
+    file = sources[0].described["name"] if len(sources) == 1 else None
+    point = stated.added(Point(label, walk.metrics(), file=file, facts=facts))
+    lacks = (*LACKS, *point_options.load_lacks([point]))
+    write_points(args.out, "accepted-list", stated.source, sources, lacks, [point])
+    return Report(tuple(lines), lacks, (args.out,))
+
+
+def _read(source: Source, bonus: int) -> list[int]:
+    """Accepted draft tokens by position."""
+    text = source.text()
+    nodes = source.json().entries() if text.lstrip().startswith("[") else _of_lines(source, text)
+    if not nodes:
+        raise InputError(f"{source.path}: holds no number; accepted: at least one")
+    return [node.whole(bonus, MOST) - bonus for node in nodes]
+
+
+def _of_lines(source: Source, text: str) -> list[Node]:
+    nodes = []
+    for number, line in enumerate(text.split("\n"), 1):
+        word = line.strip()
+        if not word:
+            continue
+        if not _WHOLE.fullmatch(word):
+            raise InputError(
+                f"{source.path}: line {number} is {shown(word)}; accepted: one whole number a line"
+                ", or a JSON list"
+            )
+        nodes.append(Node(str(source.path), f"line {number}", int(word)))
+    return nodes

@@ -1,0 +1,154 @@
+"""Reading a round log of CAST's: a torch file with a list of dicts, one a round."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from traces.errors import InputError
+from traces.importers.files import Source
+from traces.importers.node import Node
+from traces.importers.tensors import as_array
+
+KEYS = {
+    "top_idx": "token ids, [depths, candidates]",
+    "top_val": "logits, [depths, candidates]",
+    "realized": "token ids, at most one for every depth",
+    "accepted": "a whole number",
+}
+MOST_TOKEN = 2**31 - 4  # one more id stands for unknown tokens, and ids are int32
+MOST_LOGIT = 1e9
+MOST_ENTRIES = 2**27  # of a file's top_idx
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rounds:
+    """N rounds of one file; L depths, K candidates in the order of the file."""
+
+    source: Source
+    top_idx: np.ndarray  # (N, L, K) int64
+    top_val: np.ndarray  # (N, L, K) float64 logits
+    realized: np.ndarray  # (N, L) int64, -1 where the log has none
+    accepted: np.ndarray  # (N,) int64
+    unused: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.accepted)
+
+    @property
+    def depths(self) -> int:
+        return self.top_idx.shape[1]
+
+    @property
+    def candidates(self) -> int:
+        return self.top_idx.shape[2]
+
+
+def read_rounds(source: Source) -> Rounds:
+    """The rounds of one file, checked one by one.
+
+    Raises:
+        InputError: a file that torch refuses to read as plain values, or a malformed round.
+    """
+    content, rounds, unused = _loaded(source), [], set()
+    if not isinstance(content, list) or not content:
+        Node(str(source.path), "", content).refuse("a list of at least one round")
+    for number, item in enumerate(content):
+        node = Node(str(source.path), f"round {number}:", item)
+        if not isinstance(item, dict):
+            node.refuse(f"a dict with {', '.join(KEYS)}")
+        rounds.append(_round(node, item))
+        _check_size(node, rounds, len(content))
+        unused.update(str(key) for key in item if key not in KEYS)
+    arrays = (np.stack(part) for part in zip(*rounds, strict=True))
+    return Rounds(source, *arrays, unused=tuple(sorted(unused)))
+
+
+def _loaded(source: Source) -> Any:
+    """What the file holds; `weights_only` builds tensors and plain values and runs no code."""
+    try:
+        import torch
+    except ImportError:
+        raise InputError(
+            f"{source.path}: reading a torch file needs torch, which is not installed; accepted: "
+            "an installation with the extra `live` (pip install 'specsim[live]')"
+        ) from None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about old pickles; what it cannot read, it refuses
+            return torch.load(io.BytesIO(source.data), map_location="cpu", weights_only=True)
+    except Exception as error:  # a damaged file raises whatever torch's reader runs into
+        raise InputError(
+            f"{source.path}: torch reads no plain values from it ({type(error).__name__}); "
+            "accepted: a torch file of tensors, numbers, texts, lists and dicts alone"
+        ) from None
+
+
+def _round(node: Node, item: dict[Any, Any]) -> tuple[np.ndarray, ...]:
+    """top_idx, top_val, realized and accepted of one round."""
+    parts = {}
+    for key, accepted in KEYS.items():
+        if key not in item:
+            raise InputError(f"{node.source}: {node.at} {key} is missing; accepted: {accepted}")
+        parts[key] = Node(node.source, node.below(key), item[key])
+    tokens = as_array(parts["top_idx"], "iu", 2, KEYS["top_idx"])
+    logits = as_array(parts["top_val"], "iuf", 2, KEYS["top_val"])
+    _check_scores(parts["top_idx"], tokens, parts["top_val"], logits)
+    realized = _realized(parts["realized"], len(tokens))
+    accepted, known = as_array(parts["accepted"], "iu", 0, KEYS["accepted"]), realized >= 0
+    if not 0 <= accepted <= known.sum():
+        wanted = f"from 0 to {known.sum()}, the number of realized tokens"
+        parts["accepted"].refuse(wanted, str(accepted))
+    return tokens, logits, realized, accepted
+
+
+def _check_scores(idx: Node, tokens: np.ndarray, val: Node, logits: np.ndarray) -> None:
+    if not tokens.size:
+        idx.refuse("at least one depth and one candidate", f"of shape {tokens.shape}")
+    if logits.shape != tokens.shape:
+        val.refuse(f"that of top_idx, {tokens.shape}", f"of shape {logits.shape}")
+    _refuse_where(~_tokens(tokens), idx, tokens, f"a token id from 0 to {MOST_TOKEN}")
+    bad = ~(np.abs(logits) <= MOST_LOGIT)  # NaN too
+    _refuse_where(bad, val, logits, f"a finite logit, at most {MOST_LOGIT:g} in size")
+    ordered = np.sort(tokens, axis=1)
+    twice = ordered[:, 1:] == ordered[:, :-1]
+    if twice.any():
+        depth, column = (int(i) for i in np.argwhere(twice)[0])
+        place = Node(idx.source, f"{idx.at}[{depth}]", None)
+        place.refuse("every candidate once", f"a row with token {ordered[depth, column]} twice")
+
+
+def _realized(node: Node, depths: int) -> np.ndarray:
+    """(L,) int64, -1 behind the last known token."""
+    tokens = as_array(node, "iu", 1, KEYS["realized"])
+    if len(tokens) > depths:
+        node.refuse(f"at most {depths} tokens, one for every depth", f"{len(tokens)} tokens")
+    _refuse_where(~_tokens(tokens), node, tokens, f"a token id from 0 to {MOST_TOKEN}")
+    padded = np.full(depths, -1, dtype=np.int64)
+    padded[: len(tokens)] = tokens
+    return padded
+
+
+def _tokens(values: np.ndarray) -> np.ndarray:
+    return (values >= 0) & (values <= MOST_TOKEN)
+
+
+def _check_size(node: Node, rounds: list[tuple[np.ndarray, ...]], count: int) -> None:
+    """Every round has the first one's depths and candidates; all together fit in memory."""
+    shape, first = rounds[-1][0].shape, rounds[0][0].shape
+    idx = Node(node.source, node.below("top_idx"), None)
+    if shape != first:
+        idx.refuse(f"{first}, as in round 0", f"of shape {shape}")
+    if len(rounds) == 1 and count * shape[0] * shape[1] > MOST_ENTRIES:
+        idx.refuse(f"at most {MOST_ENTRIES} entries in a file", f"{shape} in {count} rounds")
+
+
+def _refuse_where(bad: np.ndarray, node: Node, values: np.ndarray, accepted: str) -> None:
+    if bad.any():
+        index = np.unravel_index(int(bad.argmax()), bad.shape)
+        place = node.at + "".join(f"[{i}]" for i in index)
+        Node(node.source, place, None).refuse(accepted, str(values[index]))

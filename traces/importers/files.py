@@ -1,0 +1,140 @@
+"""Reading the files of others, and writing ours in one go."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from traces.errors import InputError
+from traces.importers.node import Node
+from traces.workloads.json_text import DECODER, FAULTS, fault_text
+
+# As DECODER, with the NaN and Infinity that other programs write; the checks see them.
+_LENIENT = json.JSONDecoder(object_pairs_hook=DECODER.object_pairs_hook)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One file of another program, read whole; nothing that it names is opened."""
+
+    path: Path
+    data: bytes = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.data).hexdigest()
+
+    @property
+    def described(self) -> dict[str, str]:
+        """What results keep of the file: its name without folders, and its content's hash."""
+        return {"name": printable(self.name), "sha256": self.sha256}
+
+    def text(self) -> str:
+        """The file as text; InputError if it is not UTF-8."""
+        try:
+            return self.data.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise InputError(
+                f"{self.path}: byte {error.start} is no UTF-8 text; accepted: a text file"
+            ) from None
+
+    def json(self) -> Node:
+        """The file as JSON. Raises InputError with line and column, also for a key given twice."""
+        return Node(str(self.path), "", self._decoded(DECODER, self.text(), 1))
+
+    def json_objects(self) -> list[Node]:
+        """The objects of a JSON list, of lines of JSON, or the one object that the file is."""
+        text = self.text()
+        lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+        if len(lines) > 1 and all(line.lstrip().startswith("{") for _, line in lines):
+            return [
+                Node(str(self.path), f"line {number}:", self._decoded(_LENIENT, line, number))
+                for number, line in lines
+            ]
+        node = Node(str(self.path), "", self._decoded(_LENIENT, text, 1))
+        return node.entries() if isinstance(node.value, list) else [node]
+
+    def _decoded(self, decoder: json.JSONDecoder, text: str, line: int) -> Any:
+        try:
+            return decoder.decode(text)
+        except FAULTS as error:
+            place = f"line {line}"
+            if isinstance(error, json.JSONDecodeError):
+                place = f"line {line + error.lineno - 1} column {error.colno}"
+            raise InputError(
+                f"{self.path}: {place}: malformed JSON ({fault_text(error)}); accepted: JSON"
+            ) from None
+
+
+def read_sources(paths: Sequence[Path]) -> list[Source]:
+    """The files in the given order.
+
+    Raises:
+        InputError: one that is missing, no regular file, or given twice.
+    """
+    sources, seen = [], set()
+    for path in paths:
+        if path.resolve() in seen:
+            raise InputError(f"{path}: given twice; accepted: every file once")
+        seen.add(path.resolve())
+        if not path.is_file():  # a pipe or a device might never end
+            found = "not a regular file" if path.exists() else "no such file"
+            raise InputError(f"{path}: {found}; accepted: a file")
+        try:
+            sources.append(Source(path, path.read_bytes()))
+        except OSError as error:
+            raise InputError(f"{path}: {error.strerror}; accepted: a file to read") from None
+    return sources
+
+
+def check_out(
+    out: Path, ending: str, sources: Sequence[Source], beside: Sequence[str] = ()
+) -> None:
+    """Raise InputError for a result of another ending, or one that would replace a source.
+
+    beside: endings of the files written beside it.
+    """
+    if out.suffix != ending or out.stem.startswith("."):
+        raise InputError(f"--out is {out}; accepted: a path that ends in {ending}")
+    written = {out.with_suffix(end).resolve() for end in (ending, *beside)}
+    for source in sources:
+        if source.path.resolve() in written:
+            raise InputError(f"--out is {out}; accepted: a path that is none of the files read")
+    if out.is_dir():
+        raise InputError(f"--out is {out}, a folder; accepted: a path of a file")
+
+
+def write_all(writers: dict[Path, Callable[[Path], Any]]) -> None:
+    """Let every writer fill a temporary file beside its path, then rename all, in order.
+
+    Raises:
+        InputError: a folder that cannot be written to; then nothing is renamed.
+    """
+    temporary = {path: path.with_name(f".{path.name}.{os.getpid()}.tmp") for path in writers}
+    try:
+        for path, write in writers.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write(temporary[path])
+        for path, written in temporary.items():
+            os.replace(written, path)
+    except OSError as error:
+        raise InputError(
+            f"--out: {error.filename}: {error.strerror}; accepted: a path to write to"
+        ) from None
+    finally:
+        for written in temporary.values():
+            written.unlink(missing_ok=True)
+
+
+def printable(text: str) -> str:
+    """`text` in one line, with what no output could encode escaped."""
+    return " ".join(text.encode("utf-8", "backslashreplace").decode().split())

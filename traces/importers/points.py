@@ -1,0 +1,168 @@
+"""Measured points, to be compared with predictions: a small JSON format (`specdec-points`, 1).
+
+`{"format", "version", "importer", "source", "files": [{"name", "sha256"}], "lacks": [...],
+"points": [{"label", "file", "policy", "model", "max_concurrency", "request_rate", "burstiness",
+"facts", "metrics"}]}`. A load: `request_rate` "inf" with `max_concurrency` is a closed loop, a
+number is an open one, and null says that the source does not state it. `metrics` are numbers under
+the names of this project's summaries where they mean the same, under the source's own otherwise.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from traces.importers.files import Source, printable, read_sources, write_all
+from traces.importers.node import Node, is_number
+
+FORMAT = "specdec-points"
+VERSION = 1
+MOST_REQUESTS = 10**9
+_FACT = str | int | float | bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One measurement: at one load, under one policy."""
+
+    label: str
+    metrics: Mapping[str, float]
+    file: str | None = None
+    policy: str | None = None  # None: not stated, compared with every policy
+    model: str | None = None
+    max_concurrency: int | None = None
+    request_rate: float | None = None  # inf: a closed loop; None: not stated
+    burstiness: float | None = None
+    facts: Mapping[str, _FACT] = field(default_factory=dict)
+
+    @property
+    def closed(self) -> bool:
+        """Whether a fixed number of clients sent the requests."""
+        return self.request_rate == math.inf and self.max_concurrency is not None
+
+    @property
+    def open(self) -> bool:
+        """Whether requests came at a rate."""
+        return self.request_rate is not None and self.request_rate < math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class PointsFile:
+    """The points of one file, and what their source does not say."""
+
+    path: Path
+    importer: str
+    source: str
+    lacks: tuple[str, ...]
+    points: tuple[Point, ...]
+
+
+def write_points(
+    path: Path,
+    importer: str,
+    source: str,
+    sources: Sequence[Source],
+    lacks: Sequence[str],
+    points: Sequence[Point],
+) -> None:
+    """Write the file under a temporary name and rename it; InputError for an unusable path."""
+    content = {
+        "format": FORMAT,
+        "version": VERSION,
+        "importer": importer,
+        "source": source,
+        "files": [one.described for one in sources],
+        "lacks": list(lacks),
+        "points": [_plain(point) for point in points],
+    }
+    text = json.dumps(content, indent=2, allow_nan=False) + "\n"
+    write_all({path: lambda temporary: temporary.write_text(text, encoding="utf-8")})
+
+
+def _plain(point: Point) -> dict[str, Any]:
+    rate = "inf" if point.request_rate == math.inf else point.request_rate
+    return asdict(point) | {"request_rate": rate}
+
+
+def read_points(path: Path) -> PointsFile:
+    """A checked file of points.
+
+    Raises:
+        InputError: naming file, key path and value.
+    """
+    (source,) = read_sources([path])
+    root = source.json()
+    keys = root.mapping(f"a {FORMAT} file")
+    for key, wanted in (("format", FORMAT), ("version", VERSION)):
+        node = keys.get(key, Node(str(path), key, None))
+        if node.value != wanted or isinstance(node.value, bool):
+            node.refuse(f"{wanted!r} ({FORMAT} of `python -m traces import`)")
+    points = [_point(node) for node in root.require("points", "a list").entries()]
+    if not points:
+        keys["points"].refuse("at least one point")
+    return PointsFile(
+        path,
+        _text(root.require("importer", "a text")),
+        _text(root.require("source", "a text")),
+        tuple(_text(node) for node in root.require("lacks", "a list of texts").entries()),
+        tuple(points),
+    )
+
+
+def _point(node: Node) -> Point:
+    keys = node.mapping("a point, an object")
+    unknown = sorted(set(keys) - set(Point.__dataclass_fields__))
+    if unknown:
+        keys[unknown[0]].refuse(f"no such key, but {', '.join(Point.__dataclass_fields__)}")
+    metrics = node.require("metrics", "an object of numbers").mapping()
+    if not metrics:
+        keys["metrics"].refuse("at least one number")
+    texts = {name: _optional(keys, name, _text) for name in ("file", "policy", "model")}
+    return Point(
+        _text(node.require("label", "a text")),
+        {name: value.number() for name, value in metrics.items()},
+        **texts,
+        max_concurrency=_optional(keys, "max_concurrency", lambda n: n.whole(1, MOST_REQUESTS)),
+        request_rate=_optional(keys, "request_rate", rate_of),
+        burstiness=_optional(keys, "burstiness", positive),
+        facts=_facts(keys),
+    )
+
+
+def _facts(keys: Mapping[str, Node]) -> dict[str, _FACT]:
+    facts = keys["facts"].mapping() if "facts" in keys else {}
+    for node in facts.values():
+        if not isinstance(node.value, _FACT):
+            node.refuse("a text, a number, true, false or null")
+    return {name: node.value for name, node in facts.items()}
+
+
+def _optional(keys: Mapping[str, Node], name: str, read) -> Any:
+    node = keys.get(name)
+    return None if node is None or node.value is None else read(node)
+
+
+def _text(node: Node) -> str:
+    if not isinstance(node.value, str) or not node.value.strip():
+        node.refuse("a text")
+    return printable(node.value)
+
+
+def rate_of(node: Node) -> float:
+    """Requests per second above 0; `inf`, as a word or a number, for a closed loop."""
+    if node.value in ("inf", math.inf) and not isinstance(node.value, bool):
+        return math.inf
+    if not is_number(node.value) or not 0 < node.value < MOST_REQUESTS:
+        node.refuse('requests per second above 0, or "inf"')
+    return float(node.value)
+
+
+def positive(node: Node) -> float:
+    """A finite number above 0."""
+    if not is_number(node.value) or not 0 < node.value < MOST_REQUESTS:
+        node.refuse("a finite number above 0")
+    return float(node.value)

@@ -1,0 +1,58 @@
+"""TreeSpark's cost model (arXiv 2609.22098), `{batch: {packed per request: ms}}`, as a profile.
+
+It times the target's verify alone, at one KV prefix.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from traces.errors import InputError
+from traces.importers import profile_options
+from traces.importers.files import Source, read_sources
+from traces.importers.options import checked_count
+from traces.importers.profile import DraftTime, Times, VerifyTime, write_profile
+from traces.importers.report import Report, counted, read_line
+
+HELP = "TreeSpark's cost model (JSON) -> a latency profile, NAME.csv"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The header's facts, and what the file leaves out."""
+    profile_options.add_arguments(parser)
+    parser.add_argument("--context", type=int, required=True, help="KV prefix of the timed steps")
+    parser.add_argument(
+        "--draft-ms", required=True, help="draft times: MS for every batch, or BATCH:MS,..."
+    )
+
+
+def run(args: argparse.Namespace) -> Report:
+    """Import one cost model.
+
+    Raises:
+        InputError: naming file, key path and value.
+    """
+    sources = read_sources(args.files)
+    if len(sources) > 1:
+        raise InputError(f"{sources[1].path}: a second file; accepted: one cost model a profile")
+    facts = profile_options.read_options(args, sources)
+    context = checked_count("--context", args.context)
+    verify = _read(sources[0], context)
+    batches = sorted({row.batch for row in verify})
+    draft = profile_options.draft_option(args.draft_ms, batches)
+    lacks = ["draft times (given by --draft-ms)", "prefill times", "host work"]
+    lacks.append(f"KV prefixes other than {context} (given by --context)")
+    if len(batches) == 1:
+        lacks.append(f"batches other than {batches[0]}")
+    times = Times(verify, [DraftTime(b, context, ms) for b, ms in draft.items()], tuple(lacks))
+    written = write_profile(args.out, facts, sources, times)
+    what = f"{counted(len(verify), 'verify time')} at {counted(len(batches), 'batch', 'batches')}"
+    return Report((read_line(sources[0], what),), times.lacks, tuple(written))
+
+
+def _read(source: Source, context: int) -> list[VerifyTime]:
+    return [
+        VerifyTime(batch, context, packed, node.ms())
+        for batch, by_packed in source.json().by_size("a batch")
+        for packed, node in by_packed.by_size("packed tokens per request")
+    ]
