@@ -23,7 +23,10 @@ THROUGHPUT = "output_throughput"
 TIMES = ("tpot", "ttft", "e2el")
 FULL_BATCH = "full batch"
 _NAMED = "recording", "unique_prompts"  # of `trace`: a name, and what follows from the rest
-_LOAD = "max_concurrency", "request_rate", "burstiness", "num_prompts", "what_if", "ttft_note"
+_LOAD = (
+    *("max_concurrency", "request_rate", "burstiness", "num_prompts", "ramp", "workload"),
+    *("server", "what_if", "ttft_note"),
+)
 _COLUMNS = "sequence", "arrival_s", "first_token_s", "finish_s", "output_tokens", "measured"
 _WINDOW = {"window.kind": TEXT, "window.start_s": NUMBER, "window.end_s": NUMBER}
 
@@ -139,6 +142,8 @@ def _read(run: Summary) -> Run:
     missing = [name for name in wanted if name not in table.column_names]
     if missing:
         raise InputError(f"{path}: no column {missing[0]}; accepted: a run made by this version")
+    if "request" in table.column_names:  # a long run's come in the order of their ends
+        table = table.sort_by("request")
     return Run(run, {name: table[name].to_numpy() for name in wanted})
 
 

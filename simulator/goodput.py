@@ -60,12 +60,18 @@ def _limit(value: Any, limit: Any) -> float:
 def meets(limits: Mapping[str, float], times_s: Mapping[str, np.ndarray]) -> np.ndarray:
     """Whether each request meets every objective: (n,) bool.
 
+    A request without a first token or an end (rejected, or still there when the run ended) meets
+    none, whatever is asked.
+
     Args:
         limits: milliseconds by objective.
-        times_s: (n,) seconds by objective; NaN (the TPOT of a one-token request) meets any.
+        times_s: (n,) seconds by objective; a NaN TPOT (of a one-token request) meets any.
     """
     size = len(next(iter(times_s.values())))
     missed = np.zeros(size, bool)
+    for name in ("ttft", "e2el"):
+        if name in times_s:
+            missed |= np.isnan(times_s[name])
     for name, limit_ms in limits.items():
         missed |= times_s[name] * 1e3 > limit_ms
     return ~missed

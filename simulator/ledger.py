@@ -8,24 +8,21 @@ import numpy as np
 
 from simulator.cost import StepTime
 from simulator.policy import Load, Outcome
+from simulator.step_lines import (
+    ROUND_COLUMNS,
+    STEP_COLUMNS,
+    Serving,
+    StepLines,
+    filled,
+    step_totals,
+)
 from simulator.workload import Workload
 from traces.recording import Recording
 
 Columns = dict[str, np.ndarray]
 
-_STEP = {
-    "time_s": float,
-    "draft_s": float,
-    "verify_s": float,
-    "host_s": float,
-    "source": np.int64,
-    "batch": np.int64,
-    "queued": np.int64,
-    "drafted": bool,
-    "order_ties": np.int64,  # requests whose order has neighbours of exactly equal score
-}
+_STEP = STEP_COLUMNS
 _TIMES = ("arrival_s", "admitted_s", "first_token_s", "finish_s")
-_ROUND = ("request", "anchor", "width", "accepted", "committed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +36,13 @@ class Facts:
     steps: Columns  # (S,)
     rounds: Columns  # (sum of batches,): step, request, anchor, width, accepted, committed
     concurrency: int | None  # clients of a closed loop
+    ramp: int = 0  # completions at either end of an open loop that its window leaves out
 
     @property
     def duration_s(self) -> float:
-        return float(self.requests["finish_s"].max())
+        """When the last request ended; 0 where none did."""
+        finish_s = self.requests["finish_s"]
+        return float(np.max(finish_s, initial=0.0, where=~np.isnan(finish_s)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +52,15 @@ class Texts:
     domain: np.ndarray  # (S,) index of the sequence's domain
     prompt_tokens: np.ndarray  # (S,)
     output_tokens: np.ndarray  # (N,) without what existed before a warm-up request
+    own_prompt: np.ndarray | None = None  # (N,) prompt tokens that are not the sequence's
 
 
 def texts_of(recording: Recording, workload: Workload) -> Texts:
-    """The texts of a replay: every request writes the recorded outputs of its sequence."""
-    # A warm-up request starts with outputs 0..first_output there; the others with none.
-    before = np.where(workload.warmup, workload.first_output + 1, 0)
-    outputs = recording["output_len"][workload.sequence].astype(np.int64)
-    return Texts(recording["domain"], recording["prompt_len"], outputs - before)
+    """The texts of a replay: the workload's lengths, or the recorded ones of its sequences."""
+    work = workload.replaying(recording)
+    return Texts(
+        recording["domain"], recording["prompt_len"], work.output_tokens, work.prompt_tokens
+    )
 
 
 @dataclass(slots=True)
@@ -71,13 +72,56 @@ class Ledger:
     admitted_s: np.ndarray = field(init=False)  # taken from the queue, prefill begins
     first_token_s: np.ndarray = field(init=False)  # prefill ends and emits output 0
     finish_s: np.ndarray = field(init=False)
-    _extra: tuple[str, ...] = ()
-    _steps: list[tuple] = field(default_factory=list)
-    _rounds: list[tuple] = field(default_factory=list)
+    replica: np.ndarray = field(init=False)
+    preemptions: np.ndarray = field(init=False)
+    hand_overs: np.ndarray = field(init=False)  # times it went on in another sequence
+    rejected: np.ndarray = field(init=False)
+    _lines: StepLines = field(default_factory=StepLines)
+    _blocks: list[tuple[Columns, Columns]] = field(default_factory=list)  # steps, rounds
 
     def __post_init__(self) -> None:
+        count = len(self.workload)
         for name in _TIMES:
-            setattr(self, name, np.full(len(self.workload), np.nan))
+            setattr(self, name, np.full(count, np.nan))
+        for name in ("replica", "preemptions", "hand_overs"):
+            setattr(self, name, np.zeros(count, np.int64))
+        self.rejected = np.zeros(count, bool)
+
+    def expect(self, first: int, columns: Columns) -> None:
+        """Rows of the workload that are about to arrive; this ledger has the whole workload."""
+
+    def arrive(self, request: int, time_s: float) -> None:
+        """A request is sent."""
+        self.arrival_s[request] = time_s
+
+    def admit(self, request: int, time_s: float) -> None:
+        """A request leaves the queue; the first time counts."""
+        if np.isnan(self.admitted_s[request]):
+            self.admitted_s[request] = time_s
+
+    def first_token(self, request: int, time_s: float) -> None:
+        """A request's prompt is read and output 0 emitted."""
+        self.first_token_s[request] = time_s
+
+    def finish(self, request: int, time_s: float) -> None:
+        """A request emits its last token."""
+        self.finish_s[request] = time_s
+
+    def reject(self, request: int, time_s: float) -> None:
+        """A request can never be served: it does not finish, and emits nothing."""
+        self.rejected[request] = True
+
+    def preempt(self, request: int) -> None:
+        """A request loses its place and what was read of it."""
+        self.preemptions[request] += 1
+
+    def hand_over(self, request: int) -> None:
+        """A request goes on in another sequence."""
+        self.hand_overs[request] += 1
+
+    def place(self, request: int, replica: int) -> None:
+        """A request is sent to a replica; 0 where nothing is said."""
+        self.replica[request] = replica
 
     def step(
         self,
@@ -86,6 +130,7 @@ class Ledger:
         anchor: np.ndarray,
         outcome: Outcome,
         ties: int,
+        serving: Serving | None = None,
         **extra_s: float,
     ) -> None:
         """Note one step.
@@ -99,42 +144,42 @@ class Ledger:
         Raises:
             ValueError: a further column that another step lacks, or whose name is not free.
         """
-        self._check_extra(tuple(sorted(extra_s)))
-        parts = (time.draft_s, time.verify_s, time.host_s, int(time.source))
-        more = (extra_s[name] for name in self._extra)
-        self._steps.append(
-            (load.time_s, *parts, load.batch, load.queued, outcome.drafted, ties, *more)
-        )
-        self._rounds.append(
-            (outcome.request, anchor, outcome.width, outcome.accepted, outcome.committed)
-        )
+        self._lines.add(load, time, anchor, outcome, ties, serving, extra_s)
 
-    def _check_extra(self, names: tuple[str, ...]) -> None:
-        if not self._steps:
-            self._extra = names
-            odd = [name for name in names if name in _TAKEN or not name.endswith("_s")]
-            if odd:
-                raise ValueError(f"step column {odd[0]!r}; accepted: a new name that ends in _s")
-        elif names != self._extra:
-            raise ValueError(f"step columns {names}; accepted: {self._extra}, as in other steps")
+    def block(self, steps: Columns, rounds: Columns) -> None:
+        """Note many steps at once, in order, after those noted before.
+
+        Args:
+            steps: (S,) columns of `STEP_COLUMNS`; those it gives a default may be missing.
+            rounds: (sum of batches,) request, anchor, width, accepted, committed; step by step.
+        """
+        self._drain()
+        self._blocks.append((steps, rounds))
+
+    def times(self, name: str, request: np.ndarray, time_s: np.ndarray) -> None:
+        """Note `name` (arrival_s, admitted_s, first_token_s, finish_s) of (n,) requests."""
+        if name not in _TIMES:
+            raise ValueError(f"times of {name!r}; accepted: {', '.join(_TIMES)}")
+        getattr(self, name)[request] = time_s
+
+    def _drain(self) -> None:
+        if len(self._lines):
+            self._blocks.append(self._lines.take())
 
     def facts(self, texts: Texts) -> Facts:
-        """The tables, once every request is finished."""
-        steps = _columns(_STEP | dict.fromkeys(self._extra, float), self._steps)
-        rounds = self._round_columns(steps["batch"])
+        """The tables, once every request is finished or rejected."""
+        self._drain()
+        steps, rounds = _joined(self._blocks, self._lines.kinds)
+        rounds = {"step": np.repeat(np.arange(len(steps["batch"])), steps["batch"])} | rounds
         requests = self._request_columns(texts, rounds, steps["drafted"])
-        return Facts(requests, steps | _step_totals(steps, rounds), rounds, self.workload.clients)
-
-    def _round_columns(self, batch: np.ndarray) -> Columns:
-        lists = zip(*self._rounds, strict=True) if self._rounds else [()] * len(_ROUND)
-        columns = {
-            name: np.concatenate([np.zeros(0, np.int64), *arrays])
-            for name, arrays in zip(_ROUND, lists, strict=True)
-        }
-        return {"step": np.repeat(np.arange(len(batch)), batch)} | columns
+        steps |= step_totals(steps, rounds)
+        return Facts(requests, steps, rounds, self.workload.clients, self.workload.ramp)
 
     def _request_columns(self, texts: Texts, rounds: Columns, drafted) -> Columns:
         work, count = self.workload, len(self.workload)
+        prompt = texts.own_prompt
+        if prompt is None:
+            prompt = texts.prompt_tokens[work.sequence]
 
         def per_request(values: np.ndarray | None = None) -> np.ndarray:
             return np.bincount(rounds["request"], values, count).astype(np.int64)
@@ -144,41 +189,32 @@ class Ledger:
             "sequence": work.sequence,
             "domain": texts.domain[work.sequence].astype(np.int64),
             **{name: getattr(self, name) for name in _TIMES},
-            "prompt_tokens": texts.prompt_tokens[work.sequence].astype(np.int64),
-            "output_tokens": texts.output_tokens.astype(np.int64),
+            "prompt_tokens": prompt.astype(np.int64),
+            "output_tokens": np.where(self.rejected, 0, texts.output_tokens).astype(np.int64),
             "rounds": per_request(),
             "drafted": per_request(drafted[rounds["step"]]),
             "accepted": per_request(rounds["accepted"]),
             "draft_nodes": per_request(rounds["width"]),
             "warmup": work.warmup,
+            "replica": self.replica,
+            "preemptions": self.preemptions,
+            "hand_overs": self.hand_overs,
+            "rejected": self.rejected,
         }
 
 
-_TOTALS = ("step", "step_s", "draft_nodes", "packed_tokens", "accepted", "committed")
-_TAKEN = {*_STEP, *_TOTALS}  # columns of the steps whatever the run
-
-
-def _columns(kinds: dict[str, type], lines: list[tuple]) -> Columns:
-    lists = zip(*lines, strict=True) if lines else [()] * len(kinds)
-    return {
-        name: np.array(values, kind)
-        for (name, kind), values in zip(kinds.items(), lists, strict=True)
+def _joined(blocks: list[tuple[Columns, Columns]], kinds: dict[str, type]) -> tuple:
+    """Columns of all steps, and of all rounds."""
+    parts = [filled(steps) for steps, _ in blocks]
+    steps = {
+        name: np.concatenate([np.zeros(0, kind), *(part[name] for part in parts)]).astype(kind)
+        for name, kind in kinds.items()
     }
-
-
-def _step_totals(steps: Columns, rounds: Columns) -> Columns:
-    """Columns of the steps that are sums over their parts or their rounds."""
-    count = len(steps["time_s"])
-
-    def per_step(name: str) -> np.ndarray:
-        return np.bincount(rounds["step"], rounds[name], count).astype(np.int64)
-
-    nodes = per_step("width")
-    return {
-        "step": np.arange(count),
-        "step_s": steps["draft_s"] + steps["verify_s"] + steps["host_s"],
-        "draft_nodes": nodes,
-        "packed_tokens": nodes + steps["batch"],
-        "accepted": per_step("accepted"),
-        "committed": per_step("committed"),
+    rounds = {
+        name: np.concatenate([np.zeros(0, np.int64), *(part[name] for _, part in blocks)])
+        for name in ROUND_COLUMNS
     }
+    return steps, rounds
+
+
+__all__ = ["Columns", "Facts", "Ledger", "Serving", "Texts", "texts_of"]

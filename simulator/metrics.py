@@ -1,7 +1,8 @@
 """Throughput and latency by vLLM's definitions and key names.
 
 Everything counts the window (see `simulator.window`): tokens of its steps and of the prefills in
-it, requests that end in it. Latencies leave out warm-up requests, which start in the middle.
+it, requests that end in it. Latencies leave out warm-up requests, which start in the middle, and
+requests that never end, such as rejected ones.
 """
 
 from __future__ import annotations
@@ -11,19 +12,29 @@ from typing import Any
 import numpy as np
 
 from simulator.goodput import meets
-from simulator.ledger import Columns, Facts
+from simulator.ledger import Facts
+from simulator.request_sums import request_times
+from simulator.samples import PERCENTILES, statistics
+from simulator.step_sums import PARTS
 from simulator.window import Window
-
-PERCENTILES = (90, 95, 99)
 
 
 def throughput(facts: Facts, window: Window) -> dict[str, Any]:
     """Request, output and total token throughput, and what they count."""
-    steps, admitted = window.steps(facts), window.admitted(facts)
-    decoded = int(facts.steps["committed"][steps].sum())
-    first = int(np.count_nonzero(admitted))
-    prompts = int(facts.requests["prompt_tokens"][admitted].sum())
-    ended = int(np.count_nonzero(window.requests(facts)))
+    admitted = window.admitted(facts)
+    return throughput_numbers(
+        window,
+        decoded=int(facts.steps["committed"][window.steps(facts)].sum()),
+        first=int(np.count_nonzero(admitted)),
+        prompts=int(facts.requests["prompt_tokens"][admitted].sum()),
+        ended=int(np.count_nonzero(window.requests(facts))),
+    )
+
+
+def throughput_numbers(
+    window: Window, *, decoded: int, first: int, prompts: int, ended: int
+) -> dict[str, Any]:
+    """`throughput` of the window's tokens: of its steps, first ones, of the prompts behind them."""
     return {
         "window": {
             "kind": window.kind,
@@ -59,15 +70,6 @@ def measured(facts: Facts, window: Window) -> np.ndarray:
     return window.requests(facts) & ~facts.requests["warmup"]
 
 
-def request_times(requests: Columns) -> Columns:
-    """Seconds per request: ttft, tpot (NaN for one output token), e2el."""
-    ttft = requests["first_token_s"] - requests["arrival_s"]
-    e2el = requests["finish_s"] - requests["arrival_s"]
-    later = requests["output_tokens"] - 1
-    tpot = np.divide(e2el - ttft, later, out=np.full(len(later), np.nan), where=later > 0)
-    return {"ttft": ttft, "tpot": tpot, "e2el": e2el}
-
-
 def latency(facts: Facts, window: Window) -> dict[str, float | None]:
     """Mean, median, std (population) and percentiles of TTFT, TPOT, ITL and E2EL in ms."""
     counted = measured(facts, window)
@@ -85,14 +87,15 @@ def chunk_gaps(facts: Facts, window: Window) -> np.ndarray:
 
     Those that end with a step of the window, in the order of its rounds; no warm-up requests. A
     gap is the step and what kept it waiting: prefill of other requests (nothing where that is
-    free, as every running request is in every step).
+    free, as every running request is in every step), or steps that the request was not in because
+    it had been pushed out.
     """
     step, request = facts.rounds["step"], facts.rounds["request"]
-    gap_s = facts.steps["step_s"][step] + _waits(facts)
+    gap_s = facts.steps["step_s"][step] + waits(facts)
     return gap_s[window.steps(facts)[step] & ~facts.requests["warmup"][request]]
 
 
-def _waits(facts: Facts) -> np.ndarray:
+def waits(facts: Facts) -> np.ndarray:
     """Seconds from the end of a request's chunk to the start of its next step: (rounds,)."""
     order = np.argsort(facts.rounds["request"], kind="stable")  # steps stay in order
     step, request = facts.rounds["step"][order], facts.rounds["request"][order]
@@ -101,30 +104,17 @@ def _waits(facts: Facts) -> np.ndarray:
     later = np.zeros(len(order), bool)
     later[1:] = request[1:] == request[:-1]
     before_s = np.where(later, np.roll(end_s, 1), facts.requests["first_token_s"][request])
-    waits = np.empty(len(order))
-    waits[order] = begin_s - before_s
-    return waits
-
-
-def statistics(name: str, values_ms: np.ndarray) -> dict[str, float | None]:
-    """``mean_NAME_ms`` and so on; None for no values. Percentiles interpolate linearly."""
-    keys = ("mean", "median", "std", *(f"p{p}" for p in PERCENTILES))
-    if not len(values_ms):
-        return {f"{key}_{name}_ms": None for key in keys}
-    numbers = (
-        values_ms.mean(),
-        np.median(values_ms),
-        values_ms.std(),
-        *np.percentile(values_ms, PERCENTILES),
-    )
-    return {f"{key}_{name}_ms": float(n) for key, n in zip(keys, numbers, strict=True)}
+    waited_s = np.empty(len(order))
+    waited_s[order] = begin_s - before_s
+    return waited_s
 
 
 def request_goodput(facts: Facts, window: Window, limits: dict[str, float] | None) -> float | None:
     """Requests per second that meet every objective; None without objectives.
 
     The window's request throughput, times the share of its measured requests that meet them (a
-    warm-up request takes a place but cannot be judged).
+    warm-up request takes a place but cannot be judged). A rejected request never ends and meets
+    none, so it adds nothing.
     """
     counted = measured(facts, window)
     if limits is None or not counted.any() or window.seconds <= 0:
@@ -135,16 +125,35 @@ def request_goodput(facts: Facts, window: Window, limits: dict[str, float] | Non
 
 
 def step_parts(facts: Facts, window: Window) -> dict[str, float | None]:
-    """Mean milliseconds of a step by part: draft, verify, host, total."""
+    """Mean milliseconds of a step by part: draft, verify, host, prefill (chunks), total."""
     inside = window.steps(facts)
-    names = {"draft": "draft_s", "verify": "verify_s", "host": "host_s", "total": "step_s"}
     if not inside.any():
-        return dict.fromkeys(names)
-    return {key: float(facts.steps[name][inside].mean() * 1e3) for key, name in names.items()}
+        return dict.fromkeys(PARTS)
+    return {key: float(facts.steps[name][inside].mean() * 1e3) for key, name in PARTS.items()}
 
 
 def prefill_ms(facts: Facts, window: Window) -> float:
-    """Milliseconds of the window's prefills, warm-up requests' too."""
+    """Milliseconds of the window's prefills, warm-up requests' too: from admission to output 0.
+
+    With chunks that is longer than what is computed, and prompts are read side by side.
+    """
     inside = window.prefilled(facts)
     requests = facts.requests
     return float((requests["first_token_s"] - requests["admitted_s"])[inside].sum() * 1e3)
+
+
+__all__ = [
+    "PERCENTILES",
+    "chunk_gaps",
+    "latency",
+    "measured",
+    "prefill_ms",
+    "request_goodput",
+    "request_times",
+    "statistics",
+    "step_parts",
+    "throughput",
+    "throughput_numbers",
+    "waits",
+    "window_tokens",
+]

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from simulator.cost import Source
-from simulator.ledger import Facts
+from simulator.ledger import Columns, Facts
 from simulator.metrics import measured, window_tokens
-from simulator.window import find_window
+from simulator.window import Window, find_window
 
 SUMMARY, REQUESTS, STEPS = "summary.json", "requests.parquet", "steps.parquet"
 
@@ -62,23 +62,50 @@ def write_files(folder: Path, writers: dict[str, Callable[[Path], Any]]) -> None
 
 
 def request_columns(facts: Facts, domains: tuple[str, ...]) -> dict[str, Any]:
-    """Columns of ``requests.parquet``; `measured`: the latency metrics count this request."""
-    names, window = [domains[index] for index in facts.requests["domain"]], find_window(facts)
+    """Columns of ``requests.parquet``."""
+    window = find_window(facts)
+    return named_requests(facts, window, window_tokens(facts, window), domains)
+
+
+def named_requests(
+    facts: Facts, window: Window, tokens: np.ndarray, domains: tuple[str, ...]
+) -> dict[str, Any]:
+    """Columns of ``requests.parquet`` for the requests of `facts`.
+
+    `measured`: the latency metrics count this request.
+
+    Args:
+        tokens: (N,) that each emits inside the window.
+    """
     return facts.requests | {
-        "domain": names,
+        "domain": _named(domains, facts.requests["domain"]),
         "measured": measured(facts, window),
-        "window_tokens": window_tokens(facts, window),
+        "window_tokens": tokens,
     }
 
 
 def step_columns(facts: Facts) -> dict[str, Any]:
-    """Columns of ``steps.parquet``; `source` says where the step's cost came from."""
-    flags = {int(kind): _source_name(int(kind)) for kind in np.unique(facts.steps["source"])}
-    return facts.steps | {"source": [flags[kind] for kind in facts.steps["source"].tolist()]}
+    """Columns of ``steps.parquet``."""
+    return named_steps(facts.steps)
+
+
+def named_steps(steps: Columns) -> dict[str, Any]:
+    """`steps` with names for `source`, which says where the step's cost came from."""
+    return steps | {"source": _named(_SOURCES, steps["source"])}
+
+
+def _named(names: Sequence[str], index: np.ndarray):
+    """(n,) names, as an array of strings of pyarrow."""
+    import pyarrow
+
+    return pyarrow.array(names, pyarrow.string()).take(pyarrow.array(index))
 
 
 def _source_name(bits: int) -> str:
     return "+".join(flag.name.lower() for flag in Source if bits & flag)
+
+
+_SOURCES = tuple(map(_source_name, range(2 * max(Source))))
 
 
 def _write_parquet(path: Path, columns: dict[str, Any]) -> None:

@@ -32,6 +32,7 @@ SCALARS = (
     "request_rate",
     "burstiness",
     "num_prompts",
+    "ramp",
     "seed",
     "goodput",
     "temperature",
@@ -103,6 +104,7 @@ class Settings:
     max_num_seqs: int = 256  # of `server`, where that is not given
     server: ServerSettings | None = None
     workload: WorkloadSettings = RECORDED
+    ramp: int = 0  # completions at either end of an open loop that its window leaves out
 
     def __post_init__(self) -> None:
         if self.server is None:
@@ -111,6 +113,7 @@ class Settings:
         _whole("max_concurrency", self.max_concurrency, 1, "a whole number of at least 1", True)
         _whole("num_prompts", self.num_prompts, 1, "a whole number of at least 1", True)
         _whole("seed", self.seed, 0, "a whole number of at least 0")
+        _whole("ramp", self.ramp, 0, "a whole number of at least 0")
         object.__setattr__(self, "request_rate", _rate(self.request_rate))
         _positive("burstiness", self.burstiness)
         object.__setattr__(self, "goodput", parse_goodput(self.goodput))

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simulator.acceptance import acceptance, by_domain, near_ties
-from simulator.cost import Source, shares
 from simulator.ledger import Facts
 from simulator.load_policy import policy_name
-from simulator.metrics import latency, prefill_ms, request_goodput, step_parts, throughput
-from simulator.window import Window, find_window
+from simulator.measures import Measures, measure, served
+from simulator.metrics import throughput_numbers
+from simulator.sketch import ERROR
 
 if TYPE_CHECKING:
     from simulator.run import Job
@@ -23,58 +24,109 @@ MARGIN_BELOW = 1e-3  # top-2 target margins in logits that are reported as near 
 BUDGETS = tuple(2**power - 1 for power in range(1, 15))  # nodes: packed tokens are powers of two
 
 
-def summarise(job: Job, facts: Facts) -> dict[str, Any]:
+def summarise(
+    job: Job,
+    facts: Facts,
+    *,
+    near_threshold: int | None = None,
+    more: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
     """All keys of ``summary.json``.
 
     Throughput, latency, acceptance and step times count the window; duration, completed,
     near ties and cost shares the whole run.
+
+    Args:
+        near_threshold: decisions near a threshold; None: those of the job's policy.
+        more: further keys.
     """
-    window = find_window(facts)
+    return summary_of(job, measure(job, facts), near_threshold=near_threshold, more=more)
+
+
+def summary_of(
+    job: Job,
+    measures: Measures,
+    *,
+    near_threshold: int | None = None,
+    more: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """`summarise` of what was measured, however the run was recorded."""
+    steps, requests = measures.steps, measures.requests
+    threshold = job.policy.near_threshold if near_threshold is None else near_threshold
     return {
         "format": FORMAT,
         "version": VERSION,
         **_what(job),
-        "completed": int(np.count_nonzero(~np.isnan(facts.requests["finish_s"]))),
-        "duration": facts.duration_s,
-        "realised_request_rate": _realised_rate(job, facts),
-        **_measured(job, facts, window),
-        "near_ties": near_ties(facts, job.recording.arrays.get("target_margin"), MARGIN_BELOW)
-        | {
-            "order_ties": int(facts.steps["order_ties"].sum()),
-            "threshold": int(job.policy.near_threshold),
+        "completed": requests.completed,
+        "duration": measures.duration_s,
+        "realised_request_rate": _realised_rate(job, measures),
+        **_measured(job, measures),
+        **served(steps, requests),
+        **_by_replica(job, measures),
+        "near_ties": {
+            "target_margin": measures.anchors.near(job.recording, MARGIN_BELOW),
+            "margin_below": MARGIN_BELOW,
+            "order_ties": steps.order_ties,
+            "threshold": int(threshold),
         },
-        "sampled_error_bound": _sampled_error_bound(job, facts),
-        "cost_shares": _cost_shares(facts),
+        "sampled_error_bound": _sampled_error_bound(job, measures),
+        "cost_shares": steps.cost_shares(),
         "acceptance_length_by_budget": _by_budget(job),
         "config_hash": job.config_hash,
+        **(more or {}),
     }
 
 
-def _measured(job: Job, facts: Facts, window: Window) -> dict[str, Any]:
+def _measured(job: Job, measures: Measures) -> dict[str, Any]:
+    """What counts the window."""
+    steps, requests, window = measures.steps, measures.requests, measures.window
+    limits = job.settings.goodput
+    exact = requests.everyone.exactly and measures.gaps.exact
+    rates = throughput_numbers(
+        window,
+        decoded=steps.committed,
+        first=requests.first_tokens,
+        prompts=requests.prompt_tokens,
+        ended=requests.everyone.ended,
+    )
+    gpus, output = job.cost.num_gpus * job.settings.server.replicas, rates["output_throughput"]
     return {
-        **throughput(facts, window),
-        **latency(facts, window),
-        "ttft_note": "queue and prefill" if job.cost.profile.prefill else "queue only",
-        **_prefill(job, facts, window),
-        "request_goodput": request_goodput(facts, window, job.settings.goodput),
-        **acceptance(facts, window),
-        "step_ms": step_parts(facts, window),
-        "by_domain": by_domain(facts, window, job.recording.domains),
+        **rates,
+        "output_throughput_per_gpu": None if output is None else output / gpus,
+        **requests.everyone.latency(),
+        **measures.gaps.statistics("itl"),
+        "percentiles": "exact" if exact else "sketch",
+        "percentile_error": 0.0 if exact else ERROR,
+        "ttft_note": "queue only" if job.cost.prefill == "none" else "queue and prefill",
+        **_prefill(job, measures),
+        "request_goodput": requests.everyone.goodput(window.seconds) if limits else None,
+        **measures.rounds.numbers(),
+        "step_ms": steps.step_ms(),
+        "by_domain": requests.by_domain(job.recording.domains, window.seconds),
     }
 
 
-def _prefill(job: Job, facts: Facts, window: Window) -> dict[str, float]:
-    """Nothing for a profile without a prefill table: there prefill costs nothing.
-
-    The share is of prompts, over the whole run: longer than the table, or of a modelled profile.
-    """
-    profile = job.cost.profile
-    if not profile.prefill:
+def _by_replica(job: Job, measures: Measures) -> dict[str, Any]:
+    """Nothing for one replica."""
+    server = job.settings.server
+    if server.replicas == 1:
         return {}
-    longer = facts.requests["prompt_tokens"] > profile.prefill[-1].prompt_tokens
+    return {"per_replica": measures.per_replica(server.prefill == "whole" and not server.mixed)}
+
+
+def _prefill(job: Job, measures: Measures) -> dict[str, float]:
+    """Nothing where prefill costs nothing.
+
+    The share is of prompts, over the whole run: longer than the table, or of a modelled cost.
+    """
+    profile, kind = job.cost.profile, job.cost.prefill
+    if kind == "none":
+        return {}
+    modelled = kind == "modelled" or profile.modelled
+    longest = 0 if modelled else profile.prefill[-1].prompt_tokens
     return {
-        "prefill_ms_total": prefill_ms(facts, window),
-        "prefill_modelled_share": 1.0 if profile.modelled else float(longer.mean()),
+        "prefill_ms_total": measures.requests.prefill_s * 1e3,
+        "prefill_modelled_share": 1.0 if modelled else measures.prompts.longer(longest),
     }
 
 
@@ -90,16 +142,25 @@ def _what(job: Job) -> dict[str, Any]:
         "policy_fit": plain(job.policy.describe()),
         "trace": trace_facts(job) | {"unique_prompts": min(len(job.sequences), settings.requests)},
         "latency": latency_facts(job),
-        "server": {"max_num_seqs": settings.max_num_seqs},
+        "server": asdict(settings.server),
         "what_if": reason is not None,
         "what_if_reason": reason,
         "max_concurrency": settings.max_concurrency or settings.max_num_seqs,
-        "request_rate": "inf" if math.isinf(settings.request_rate) else settings.request_rate,
+        "request_rate": _asked_rate(job),
         "burstiness": settings.burstiness,
         "seed": settings.seed,
         "num_prompts": settings.requests,
+        "ramp": settings.ramp,
         "goodput": None if settings.goodput is None else dict(settings.goodput),
     }
+
+
+def _asked_rate(job: Job) -> float | str | None:
+    """Requests per second asked for; inf: a closed loop, which sends when it can."""
+    settings = job.settings
+    if settings.workload.arrivals == "file":
+        return job.lengths.describe()["played_rate"]
+    return "inf" if settings.closed_loop else settings.request_rate
 
 
 def trace_facts(job: Job) -> dict[str, Any]:
@@ -118,9 +179,11 @@ def trace_facts(job: Job) -> dict[str, Any]:
 def latency_facts(job: Job) -> dict[str, Any]:
     """What prices the steps of `job`, whose `config` and `cost` alone are read."""
     header, node = job.cost.profile.header, job.config["latency"]
-    priced = {key: node.get(key) for key in ("host", "packing", "draft_steps", "strict")}
+    names = ("host", "packing", "draft_steps", "strict", "mode", "graph_sizes", "cliffs")
+    priced = {key: node.get(key) for key in (*names, "roofline")}
     return {
         **priced,
+        "prefill": job.cost.prefill,
         "profile": job.cost.profile.name,
         "hardware": header.hardware,
         "model": header.model,
@@ -131,10 +194,12 @@ def latency_facts(job: Job) -> dict[str, Any]:
     }
 
 
-def _realised_rate(job: Job, facts: Facts) -> float | None:
+def _realised_rate(job: Job, measures: Measures) -> float | None:
     """Requests per second that arrived; random gaps of few requests miss the rate asked for."""
-    last_s = float(np.max(facts.requests["arrival_s"]))
-    return None if job.settings.closed_loop or last_s <= 0 else job.settings.requests / last_s
+    requests = measures.requests
+    if job.settings.closed_loop or requests.last_arrival_s <= 0:
+        return None
+    return requests.arrived / requests.last_arrival_s
 
 
 def what_if_reason(job: Job) -> str | None:
@@ -145,22 +210,11 @@ def what_if_reason(job: Job) -> str | None:
     return f"drafts of {pair} at the step times of {model}"
 
 
-def _cost_shares(facts: Facts) -> dict[str, dict[str, float]]:
-    source, step_s = facts.steps["source"], facts.steps["step_s"]
-    kinds = [int(kind) for kind in np.unique(source)]
-    counts = {Source(kind): int(np.count_nonzero(source == kind)) for kind in kinds}
-    seconds = {Source(kind): float(step_s[source == kind].sum()) for kind in kinds}
-    return shares(counts, seconds)
-
-
-def _sampled_error_bound(job: Job, facts: Facts) -> dict[str, float] | None:
+def _sampled_error_bound(job: Job, measures: Measures) -> dict[str, float] | None:
     """How far drafts sampled from pools may be off, over the run's rounds; None: none sampled."""
     if not getattr(job.policy.order, "sampled", False):
         return None
-    from simulator.orders.sampled_fit import sampled_error_bound
-
-    bound = sampled_error_bound(job.recording, facts.rounds["anchor"])
-    return {"mean": float(bound.mean()), "max": float(bound.max())}
+    return measures.anchors.sampled_error_bound(job.recording)
 
 
 def _by_budget(job: Job) -> dict[str, float] | None:

@@ -10,6 +10,7 @@ from simulator.ledger import Facts
 
 FULL_BATCH = "full batch"
 WHOLE_RUN = "whole run"
+STEADY = "without ramps"  # of an open loop
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +59,16 @@ def find_window(facts: Facts) -> Window:
     """The time the batch is full: from the K-th to the K-th-from-last completion of K clients.
 
     Before, clients' first requests are still in it; after, no request replaces one that ends. The
-    whole run where that leaves nothing (2 K requests or fewer), and in an open loop.
+    whole run where that leaves nothing (2 K completions or fewer), and in an open loop. Rejected
+    requests do not complete. An open loop with a `ramp` of K completions at either end likewise.
     """
-    clients, finish_s = facts.concurrency, np.sort(facts.requests["finish_s"])
-    if clients is not None and len(finish_s) > 2 * clients:
-        start_s, end_s = float(finish_s[clients - 1]), float(finish_s[-clients])
+    finish_s = facts.requests["finish_s"]
+    finish_s = np.sort(finish_s[~np.isnan(finish_s)])
+    edge, kind = facts.ramp, STEADY
+    if facts.concurrency is not None:
+        edge, kind = facts.concurrency, FULL_BATCH
+    if edge and len(finish_s) > 2 * edge:
+        start_s, end_s = float(finish_s[edge - 1]), float(finish_s[-edge])
         if end_s > start_s:
-            return Window(FULL_BATCH, start_s, end_s)
+            return Window(kind, start_s, end_s)
     return Window(WHOLE_RUN, 0.0, facts.duration_s)

@@ -38,6 +38,7 @@ class Workload:
     # Most outputs of a request as an engine knows them; None: the recording's max_new_tokens.
     longest_output: int | None = None
     hands_over: bool = False  # whether a text may go on in another sequence
+    ramp: int = 0  # completions at either end of an open loop that its window leaves out
 
     def __len__(self) -> int:
         return len(self.sequence)
@@ -78,7 +79,7 @@ class LazyWorkload:
         self._count = _count(settings, lengths)
         self.clients = settings.max_concurrency if settings.closed_loop else None
         self.longest_output = None if lengths is None else lengths.longest_output
-        self.hands_over = lengths is not None
+        self.hands_over, self.ramp = lengths is not None, settings.ramp
         self._made = request_blocks(settings, recording, sequences, lengths)
         self._held: Columns = {}
         self._first = 0  # number of the first request held
@@ -128,6 +129,7 @@ def make_workload(
         clients=settings.max_concurrency if settings.closed_loop else None,
         longest_output=None if lengths is None else lengths.longest_output,
         hands_over=lengths is not None,
+        ramp=settings.ramp,
     )
 
 

@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from simulator.acceptance import acceptance, by_domain, near_ties, rate_by_depth
-from simulator.goodput import parse_goodput
+from simulator.fairness import JainSums
+from simulator.goodput import meets, parse_goodput
 from simulator.ledger import Facts
-from simulator.metrics import latency, request_goodput, statistics, step_parts, throughput
+from simulator.measures import live_numbers, measure
+from simulator.metrics import (
+    chunk_gaps,
+    latency,
+    request_goodput,
+    request_times,
+    statistics,
+    step_parts,
+    throughput,
+)
+from simulator.request_sums import RequestSums
+from simulator.step_sums import StepSums
 from simulator.window import find_window
 from tests.serving import Plain, serve
 from tests.synthetic import make_geometric
@@ -39,6 +52,12 @@ def by_hand() -> Facts:
         prompt_tokens=[10, 20, 30],
         output_tokens=[4, 6, 1],
         warmup=[False, False, False],
+        rounds=[2, 3, 0],
+        draft_nodes=[4, 8, 0],
+        replica=[0, 1, 0],
+        preemptions=[0, 2, 0],
+        hand_overs=[0, 0, 0],
+        rejected=[False, False, False],
     )
     steps = columns(
         time_s=[0.0, 0.1, 0.3, 0.6, 1.0],
@@ -48,6 +67,14 @@ def by_hand() -> Facts:
         host_s=[0.0, 0.0, 0.1, 0.1, 0.1],
         drafted=[False, True, True, True, True],
         committed=[2, 1, 2, 1, 2],
+        chunk_s=[0.0, 0.0, 0.0, 0.0, 0.0],
+        packed_tokens=[1, 5, 5, 3, 3],
+        executed_tokens=[1, 8, 8, 4, 4],
+        prefill_tokens=[0, 0, 0, 0, 0],
+        source=[1, 1, 1, 4, 1],
+        order_ties=[0, 1, 0, 0, 2],
+        replica=[0, 0, 1, 1, 1],
+        kv_blocks=[3, 4, 9, 9, 8],
     )
     rounds = columns(
         step=[0, 1, 2, 3, 4],
@@ -169,12 +196,113 @@ def test_domains_by_hand(by_hand):
 
 def test_step_parts_and_near_ties_by_hand(by_hand):
     parts = step_parts(by_hand, find_window(by_hand))
-    expected = {"draft": 80.0, "verify": 160.0, "host": 60.0, "total": 300.0}
+    expected = {"draft": 80.0, "verify": 160.0, "host": 60.0, "prefill": 0.0, "total": 300.0}
     assert parts == pytest.approx(expected)
     margin = np.full(20, 1.0)
     margin[[3, 11, 15]] = [0.0, 9e-4, 0.0]  # the rounds stand at anchors 3, 5, 8, 10 and 11
     assert near_ties(by_hand, margin, 1e-3) == {"target_margin": 2, "margin_below": 1e-3}
     assert near_ties(by_hand, None, 1e-3)["target_margin"] is None
+
+
+def test_step_sums_by_hand(by_hand):
+    """Of 21 executed tokens 17 were asked for; replica 1 has steps 2 to 4."""
+    sums = StepSums.of(by_hand, find_window(by_hand), replicas=2)
+    assert sums.step_ms() == step_parts(by_hand, find_window(by_hand))
+    assert sums.padding_share() == 1 - 17 / 25
+    assert (sums.kv_blocks_peak, sums.order_ties) == (9, 3)
+    assert sums.replica_tokens.tolist() == [3, 5]
+    assert sums.replica_s == pytest.approx([0.3, 1.2])
+    shares = sums.cost_shares()
+    assert shares["steps"] == {"measured": 0.8, "interpolated": 0, "modelled": 0.2, "clamped": 0}
+    assert shares["time"]["modelled"] == pytest.approx(0.4 / 1.5)
+    by_hand.steps["executed_tokens"][:] = 0
+    assert StepSums.of(by_hand, find_window(by_hand), replicas=1).padding_share() is None
+
+
+def test_replicas_by_hand(by_hand):
+    """Request 1 on replica 1: 5 tokens of rounds and a first one; the others on replica 0."""
+    job = SimpleNamespace(
+        settings=SimpleNamespace(server=SimpleNamespace(replicas=2), goodput=None),
+        recording=SimpleNamespace(domains=("code", "chat")),
+    )
+    by_hand.requests["first_token_s"][1] = 0.4  # a prefill of 0.1 s
+    first, second = measure(job, by_hand).per_replica(whole=True)
+    assert (first["requests"], first["output_tokens"]) == (2, 5)
+    assert (second["requests"], second["output_tokens"]) == (1, 6)
+    assert first["busy_share"] == pytest.approx(0.3 / 1.5)
+    assert second["busy_share"] == pytest.approx((1.2 + 0.1) / 1.5)
+    assert measure(job, by_hand).per_replica(whole=False)[1]["busy_share"] == pytest.approx(0.8)
+
+
+def test_numbers_of_live_runs_by_hand(by_hand):
+    """11 tokens in 1.5 s on two GPUs; nobody was rejected, request 1 was pushed out twice."""
+    numbers = live_numbers(by_hand, find_window(by_hand), 2, gpus=2)
+    assert numbers["output_throughput_per_gpu"] == pytest.approx(11 / 1.5 / 2)
+    assert (numbers["rejected"], numbers["preemptions"], numbers["hand_over_share"]) == (0, 2, 0.0)
+    rates = np.array([4 / 0.3, 6 / 1.3, 1 / 0.1])
+    jain = rates.sum() ** 2 / (3 * (rates**2).sum())
+    assert numbers["fairness"]["output_tokens_per_s"] == pytest.approx(jain)
+    nodes = np.array([4 / 2, 8 / 3])
+    jain = nodes.sum() ** 2 / (2 * (nodes**2).sum())
+    assert numbers["fairness"]["draft_nodes_per_round"] == pytest.approx(jain)
+
+
+def test_domains_have_latencies_goodput_and_fairness(by_hand):
+    """Chat: requests 1 and 2 take 1.3 and 0.1 s for 6 and 1 tokens; one of them within 0.5 s."""
+    domains = by_domain(by_hand, find_window(by_hand), ("code", "chat", "none"), {"e2el": 500.0})
+    assert set(domains) == {"code", "chat"}
+    chat = domains["chat"]
+    assert chat["mean_e2el_ms"] == pytest.approx(700)
+    assert chat["median_ttft_ms"] == pytest.approx(100)
+    assert chat["p99_e2el_ms"] == pytest.approx(100 + 0.99 * 1200)
+    assert chat["request_goodput"] == pytest.approx(1 / 1.5)
+    assert domains["code"]["request_goodput"] == pytest.approx(1 / 1.5)
+    rates = np.array([6 / 1.3, 1 / 0.1])
+    jain = rates.sum() ** 2 / (2 * (rates**2).sum())
+    assert chat["fairness"]["output_tokens_per_s"] == pytest.approx(jain)
+    assert chat["fairness"]["draft_nodes_per_round"] == 1.0  # one of them has rounds
+    assert by_domain(by_hand, find_window(by_hand), ("a", "b"))["a"]["request_goodput"] is None
+
+
+def test_jains_index():
+    """1 for equal shares, 1 / n for one that has everything (Jain et al., 1984)."""
+    equal, one, nothing = (JainSums() for _ in range(3))
+    equal.add(np.full(7, 0.3))
+    one.add(np.array([0.0, 5.0, 0.0, 0.0]))
+    nothing.add(np.zeros(3))
+    assert equal.index == pytest.approx(1.0)
+    assert one.index == pytest.approx(0.25)
+    assert nothing.index == 1.0
+    assert JainSums().index is None
+
+
+def test_rejected_requests_are_left_out(by_hand):
+    """A fourth request that is refused at 0.7 s: no latency changes, and no goodput is added."""
+    window = find_window(by_hand)
+    before = latency(by_hand, window), request_goodput(by_hand, window, {"ttft": 150.0})
+    missing = dict.fromkeys(("admitted_s", "first_token_s", "finish_s"), np.nan)
+    row = {"request": 3, "arrival_s": 0.7, "rejected": True, "domain": 1} | missing
+    requests = {
+        name: np.append(values, np.array(row.get(name, 0), values.dtype))
+        for name, values in by_hand.requests.items()
+    }
+    facts = Facts(requests, by_hand.steps, by_hand.rounds, None)
+    assert find_window(facts) == window
+    assert (latency(facts, window), request_goodput(facts, window, {"ttft": 150.0})) == before
+    assert throughput(facts, window) == throughput(by_hand, window)
+    sums = RequestSums.of(facts, window, 2, limits={"ttft": 150.0})
+    assert (sums.requests, sums.completed, sums.rejected, sums.preemptions) == (4, 3, 1, 2)
+    times = request_times(requests)
+    assert meets({"tpot": 1e9}, times).tolist() == [True, True, True, False]
+
+
+def test_a_pushed_out_requests_gap_ends_with_its_next_chunk(by_hand):
+    """Request 1 misses step 3: its gap to the end of step 4 is 0.9 s, that of step 3 is gone."""
+    keep = np.array([0, 1, 2, 4])
+    rounds = {name: values[keep] for name, values in by_hand.rounds.items()}
+    facts = Facts(by_hand.requests, by_hand.steps, rounds, None)
+    gaps_s = chunk_gaps(facts, find_window(facts))
+    assert gaps_s == pytest.approx([0.1, 0.2, 0.3, 0.9])
 
 
 def test_rates_by_depth():
@@ -210,6 +338,17 @@ def test_window_is_the_whole_run_otherwise(finish_s, clients):
     assert (window.kind, window.start_s, window.end_s) == ("whole run", 0.0, max(finish_s))
 
 
+def test_rejected_requests_do_not_complete():
+    """Six completions among nine requests of two clients, as above."""
+    none = float("nan")
+    facts = completions([3.0, none, 1.0, 2.0, 4.0, none, 6.0, 5.0, none], clients=2)
+    window = find_window(facts)
+    assert (window.kind, window.start_s, window.end_s) == ("full batch", 2.0, 5.0)
+    facts = completions([none, 1.0, 2.0, 3.0, 4.0, none], clients=2)
+    assert find_window(facts).kind == "whole run"
+    assert find_window(completions([none, none], clients=1)).end_s == 0.0
+
+
 def test_window_counts_what_happens_between_its_completions():
     """One client, texts of 3 outputs, steps of s: a request every 2 s, the first one warm.
 
@@ -229,12 +368,12 @@ def test_acceptance_in_the_counts_of_vllm():
     # five drafts of 4 nodes accept 0, 1, 1, 3, 0: depth 1 three times, depths 2 and 3 once
     from simulator.acceptance import _counted_as_vllm
 
-    counts = _counted_as_vllm(np.array([0, 1, 1, 3, 0]), 20)
+    counts = _counted_as_vllm(np.array([2, 2, 0, 1]), 20)
     assert counts["spec_decode_num_drafts"] == 5
     assert counts["spec_decode_accepted_tokens"] == 5
     assert counts["spec_decode_acceptance_rate"] == 25.0
     assert counts["spec_decode_acceptance_length"] == 2.0
     assert counts["spec_decode_per_position_acceptance_rates"] == [0.6, 0.2, 0.2]
-    none = _counted_as_vllm(np.zeros(0, np.int64), 0)
+    none = _counted_as_vllm(np.zeros(1, np.int64), 0)
     assert none["spec_decode_acceptance_rate"] is None
     assert none["spec_decode_per_position_acceptance_rates"] == []

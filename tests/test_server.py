@@ -122,6 +122,18 @@ def test_one_token_requests_end_at_admission(recording):
     assert (mixed.requests["rounds"][~single & ~mixed.requests["warmup"]] == 8).all()
 
 
+def test_an_open_loop_may_leave_out_its_ramps(even):
+    """Ends in order; the window goes from the 5th to the 5th from last, whatever comes before."""
+    load = {"request_rate": 20.0, "num_prompts": 40, "max_concurrency": 4}
+    facts = serve(even, Plain(), **load, ramp=5)
+    ends = np.sort(facts.requests["finish_s"])
+    window = find_window(facts)
+    assert (window.kind, window.start_s, window.end_s) == ("without ramps", ends[4], ends[-5])
+    assert np.count_nonzero(window.requests(facts)) == 31
+    short = find_window(serve(even, Plain(), **load, ramp=20))
+    assert (short.kind, short.start_s, short.end_s) == ("whole run", 0.0, ends[-1])
+
+
 def test_server_limit_queues_clients(even):
     facts = serve(even, Plain(), max_concurrency=8, max_num_seqs=3, num_prompts=24)
     assert facts.steps["batch"].max() == 3

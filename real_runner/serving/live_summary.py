@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from simulator.acceptance import acceptance, by_domain, near_ties
 from simulator.cost import Source, shares
 from simulator.ledger import Facts
 from simulator.load_policy import engine_hash, policy_name, source_hash
+from simulator.measures import live_numbers
 from simulator.metrics import latency, prefill_ms, request_goodput, step_parts, throughput
 from simulator.policy import Policy
 from simulator.settings import Settings
@@ -62,6 +64,7 @@ def live_summary(
             "order_ties": int(facts.steps["order_ties"].sum()),
             "threshold": int(policy.near_threshold),
         },
+        **live_numbers(facts, window, len(live.requests.domains)),
         "sampled_error_bound": None,  # of replays; live drafts are what they are
         "cost_shares": _cost_shares(facts),
         "acceptance_length_by_budget": None,
@@ -102,7 +105,8 @@ def _what(live: Live, load: Settings, policy: Policy, workload: Workload) -> dic
         "policy_fit": plain(policy.describe()),
         "trace": _trace(live, workload),
         "latency": _latency(live),
-        "server": {"max_num_seqs": load.max_num_seqs},
+        "server": asdict(load.server),
+        "workload": "written live",
         "what_if": False,
         "what_if_reason": None,
         "max_concurrency": load.max_concurrency or load.max_num_seqs,
@@ -110,6 +114,7 @@ def _what(live: Live, load: Settings, policy: Policy, workload: Workload) -> dic
         "burstiness": load.burstiness,
         "seed": load.seed,
         "num_prompts": load.requests,
+        "ramp": 0,
         "goodput": None if load.goodput is None else dict(load.goodput),
     }
 

@@ -1,0 +1,101 @@
+"""The same run through both ledgers, for tests of streamed results."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import simpy
+from pyarrow import parquet
+
+from simulator.command_line import composed_jobs, normalised, parse
+from simulator.fast.server import FastServer
+from simulator.fleet import Fleet
+from simulator.ledger import Ledger
+from simulator.run import Job, load, prepare
+from simulator.stream import RunFiles, StreamLedger, finish
+from simulator.workload import LazyWorkload, make_workload
+from tests.synthetic import make_pool
+from traces.io import write_recording
+
+
+def tiny_recording(folder: Path, **options) -> Path:
+    """A file of short texts in two domains."""
+    path = folder / "tiny.safetensors"
+    options = {"sequences": 24, "depths": 8, "max_new_tokens": 12} | options
+    recording = make_pool(np.random.default_rng(5), **options)
+    write_recording(path, recording.meta, recording.arrays)
+    return path
+
+
+def make_job(path: Path, *words: str) -> Job:
+    """A prepared job on the recording in `path`."""
+    (config,) = composed_jobs(parse(normalised([f"trace.recording={path}", *words])))
+    return prepare(load(config))
+
+
+def serve(job: Job, ledger, fast: bool = False) -> int:
+    """Serve the ledger's workload; returns how many decisions were near a threshold."""
+    env, capacity = simpy.Environment(), job.settings.capacity
+    parts = (env, job.policy, job.recording, job.cost, ledger.workload, capacity, job.tables)
+    if fast:
+        env.run(env.process(FastServer(*parts, ledger).serve()))
+        return job.policy.near_threshold
+    fleet = Fleet(*parts, ledger, job.settings.server, following=job.following)
+    fleet.run()
+    return fleet.near_threshold
+
+
+def in_memory(job: Job, folder: Path) -> dict[str, Any]:
+    """The summary of a run whose tables are held."""
+    ledger = Ledger(make_workload(job.settings, job.recording, job.sequences, job.lengths))
+    near = serve(job, ledger)
+    return finish(job, ledger, folder, capacity=job.kv_blocks, near_threshold=near)
+
+
+def streamed(job: Job, folder: Path, fast: bool = False, **options: Any) -> dict[str, Any]:
+    """The summary of the same run, streamed; `options` of the ledger."""
+    workload = LazyWorkload(job.settings, job.recording, job.sequences, job.lengths)
+    options |= {"replicas": job.settings.server.replicas, "limits": job.settings.goodput}
+    with RunFiles(folder) as files:
+        ledger = StreamLedger(workload, files, job.recording.domains, **options)
+        near = serve(job, ledger, fast)
+        return finish(job, ledger, folder, capacity=job.kv_blocks, near_threshold=near)
+
+
+def differences(ours: Any, theirs: Any, rel: float = 0.0, path: str = "") -> list[str]:
+    """Where two summaries differ by more than the rounding of sums, percentiles by more than `rel`.
+
+    Counts and names may not differ at all.
+    """
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        both = [
+            line
+            for key in sorted(ours.keys() & theirs.keys())
+            for line in differences(ours[key], theirs[key], rel, f"{path}.{key}")
+        ]
+        return both + [f"{path}.{key} alone" for key in sorted(ours.keys() ^ theirs.keys())]
+    if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
+        pairs = enumerate(zip(ours, theirs, strict=True))
+        return [x for i, (a, b) in pairs for x in differences(a, b, rel, f"{path}[{i}]")]
+    if isinstance(ours, float) and isinstance(theirs, float):
+        percentile = any(word in path for word in ("median", "p90", "p95", "p99"))
+        allowed = rel if percentile else 1e-12
+        close = math.isclose(ours, theirs, rel_tol=allowed, abs_tol=0 if percentile else 1e-12)
+        return [] if close else [f"{path}: {ours} and {theirs}"]
+    same = type(ours) is type(theirs) and ours == theirs
+    return [] if same else [f"{path}: {ours!r} and {theirs!r}"]
+
+
+def tables(folder: Path) -> dict[str, Any]:
+    """Rows of both tables, requests by number."""
+    requests = parquet.read_table(folder / "requests.parquet").sort_by("request")
+    return {"requests": requests, "steps": parquet.read_table(folder / "steps.parquet")}
+
+
+def summary_in(folder: Path) -> dict[str, Any]:
+    """The summary that was written."""
+    return json.loads((folder / "summary.json").read_text(encoding="utf-8"))

@@ -1,0 +1,302 @@
+"""A streamed run: the results of the same run held in memory, in memory that does not grow."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+
+import numpy as np
+import pytest
+
+import simulator.stream
+from simulator.ledger import Ledger
+from simulator.run import run_job
+from simulator.sketch import ERROR
+from simulator.stream import RunFiles, StreamLedger, finish
+from simulator.workload import LazyWorkload, Workload, make_workload
+from tests import streaming
+from tests.streaming import differences, in_memory, make_job, streamed, tables, tiny_recording
+
+LOADS = {
+    "closed": ["policy=cast", "max_concurrency=16", "goodput=ttft:5 tpot:3", "num_prompts=3000"],
+    "one client": ["policy=fixed_chain", "policy.length=3", "max_concurrency=1"],
+    "never full": ["policy=treespark", "max_concurrency=400"],
+    "open": ["policy=cast", "request_rate=400", "max_concurrency=32", "goodput=e2el:40"],
+    "plain": ["policy=autoregressive", "max_concurrency=64"],
+    "prefill": ["policy=cast", "max_concurrency=9", "latency=small_pair_semi_cpu"],
+    "replicas": ["policy=cast", "max_concurrency=24", "server.replicas=3", "server.lag=1"],
+    "scarce": [
+        "policy=fixed_tree", "max_concurrency=12", "server=vllm", "server.kv_tokens=60",
+        "server.kv_block=4", "latency=small_pair_semi_cpu", "goodput=ttft:1",
+    ],
+    "chunks between steps": [
+        "policy=cast", "request_rate=90", "max_concurrency=12", "server.prefill=chunked",
+        "server.max_num_batched_tokens=12", "latency=small_pair_semi_cpu", "server.replicas=2",
+        "server.router=least_loaded", "server.scheduling=shortest_first",
+    ],
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory):
+    return tiny_recording(tmp_path_factory.mktemp("recording"))
+
+
+def both(recording, tmp_path, words, **options):
+    words = ["num_prompts=400", *words]
+    held = in_memory(make_job(recording, *words), tmp_path / "held")
+    flat = streamed(make_job(recording, *words), tmp_path / "flat", **options)
+    return held, flat
+
+
+def check_rows(tmp_path):
+    ours, theirs = tables(tmp_path / "held"), tables(tmp_path / "flat")
+    for table in ("requests", "steps"):
+        assert ours[table].schema == theirs[table].schema
+        for name in ours[table].column_names:
+            a, b = (each[table][name].to_numpy() for each in (ours, theirs))
+            assert np.array_equal(a, b, equal_nan=a.dtype.kind == "f"), name
+    return theirs
+
+
+@pytest.mark.parametrize("name", LOADS)
+def test_both_ledgers_give_the_same_results(recording, tmp_path, name):
+    """Small blocks, so that the window's ends lie in the middle of some and far from others."""
+    held, flat = both(recording, tmp_path, LOADS[name], block=1 << 7)
+    assert differences(held, flat) == []
+    assert streaming.summary_in(tmp_path / "flat") == flat
+    check_rows(tmp_path)
+
+
+@pytest.mark.parametrize("clients", [1, 5, 16])
+def test_bulk_calls_are_the_single_ones(recording, tmp_path, clients):
+    """Compiled rounds tell the ledger of 65,536 at once, the ordinary server of one step."""
+    words = ["policy=cast", f"max_concurrency={clients}", "latency=small_pair_semi_cpu"]
+    held, flat = both(recording, tmp_path, words, fast=True)
+    assert differences(held, flat) == []
+    check_rows(tmp_path)
+
+
+def test_a_held_ledger_takes_bulk_calls(recording, tmp_path):
+    words = ["policy=cast", "max_concurrency=5", "num_prompts=300"]
+    one, many = (make_job(recording, *words) for _ in range(2))
+    summary = in_memory(one, tmp_path / "one")
+    ledger = Ledger(make_workload(many.settings, many.recording, many.sequences))
+    near = streaming.serve(many, ledger, fast=True)
+    assert finish(many, ledger, tmp_path / "many", near_threshold=near) == summary
+    for name in ("requests.parquet", "steps.parquet"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "many" / name).read_bytes()
+
+
+def test_texts_of_a_file_go_on_in_other_sequences(recording, tmp_path):
+    """Outputs of up to 40 tokens on texts of up to 12; prompts too long for the cache are refused.
+
+    A request of p prompt and o output tokens needs ceil((p + o - 1) / 4) of 20 blocks: none can be
+    longer than 81 tokens.
+    """
+    rng = np.random.default_rng(3)
+    prompts, outputs = rng.integers(1, 70, 500), rng.integers(1, 41, 500)
+    rows = [f"{p},{o}" for p, o in zip(prompts, outputs, strict=True)]
+    path = tmp_path / "traffic.csv"
+    path.write_text("prompt_tokens,output_tokens\n" + "\n".join(rows) + "\n")
+    words = [
+        "policy=fixed_chain", "policy.length=2", "request_rate=50", "max_concurrency=8",
+        "workload=file", f"workload.path={path}", "server.kv_tokens=80", "server.kv_block=4",
+        "latency=small_pair_semi_cpu", "num_prompts=500",
+    ]  # fmt: skip
+    held, flat = both(recording, tmp_path, words, block=1 << 7)
+    assert differences(held, flat) == []
+    rows = check_rows(tmp_path)["requests"].to_pydict()
+    assert flat["rejected"] == sum(rows["rejected"]) > 0
+    assert flat["completed"] == 500 - flat["rejected"]
+    refused = np.array(rows["rejected"])
+    assert refused.tolist() == (prompts + outputs > 81).tolist()
+    assert np.isnan(np.array(rows["finish_s"])).tolist() == refused.tolist()
+    assert rows["output_tokens"] == np.where(refused, 0, outputs).tolist()
+    assert rows["prompt_tokens"] == prompts.tolist()
+    # a text of n outputs hands over where the request wants more than n
+    assert flat["hand_overs"] == sum(rows["hand_overs"]) > 0
+    assert flat["hand_over_share"] == np.mean(np.array(rows["hand_overs"]) > 0)
+    assert flat["preemptions"] == sum(rows["preemptions"])
+
+
+def test_runs_of_one_token_requests_have_no_steps(tmp_path):
+    """Prefill is all there is; the last ones end when the first ones do, without it."""
+    path = tiny_recording(tmp_path, sequences=9, lengths=[1] * 9)
+    for latency in ("b300", "small_pair_semi_cpu"):
+        words = ["policy=autoregressive", f"latency={latency}"]
+        held, flat = both(path, tmp_path, [*words, "max_concurrency=4"], block=1 << 5)
+        assert differences(held, flat) == []
+        assert check_rows(tmp_path)["steps"].num_rows == 0
+
+
+def test_sampled_drafts_have_the_same_error_bound(tmp_path):
+    path = tiny_recording(tmp_path, temperature=1.0)
+    held, flat = both(path, tmp_path, ["policy=treespark", "max_concurrency=4"], block=1 << 7)
+    assert held["sampled_error_bound"] is not None
+    assert differences(held, flat) == []
+
+
+def test_requests_are_in_the_order_they_end(recording, tmp_path):
+    from pyarrow import parquet
+
+    both(recording, tmp_path, LOADS["closed"], block=1 << 7)
+    finish_s = parquet.read_table(tmp_path / "flat" / "requests.parquet")["finish_s"].to_numpy()
+    assert np.all(np.diff(finish_s) >= 0)
+
+
+@pytest.mark.parametrize("name", ["closed", "scarce"])
+def test_sketched_percentiles_are_within_their_error(recording, tmp_path, name):
+    held, flat = both(recording, tmp_path, LOADS[name], block=1 << 7, exact=50)
+    assert (held.pop("percentiles"), flat.pop("percentiles")) == ("exact", "sketch")
+    assert (held.pop("percentile_error"), flat.pop("percentile_error")) == (0.0, ERROR)
+    assert differences(held, flat, rel=ERROR) == []
+    assert differences(held, flat) != []  # some of them are sketched
+
+
+def test_long_runs_are_streamed_and_short_ones_are_not(recording, tmp_path, monkeypatch):
+    words = ["policy=cast", "max_concurrency=6", "num_prompts=400"]
+    short = run_job(make_job(recording, *words), tmp_path / "held")
+    monkeypatch.setattr(simulator.stream, "STREAM_FROM", 399)
+    long = run_job(make_job(recording, *words), tmp_path / "flat")
+    assert differences(short, long) == []
+    check_rows(tmp_path)
+    assert run_job(make_job(recording, *words), tmp_path / "flat") is None  # it is complete
+    names = ["requests.parquet", "steps.parquet", "summary.json"]
+    assert sorted(path.name for path in (tmp_path / "flat").iterdir()) == names
+
+
+def test_an_interrupted_run_leaves_no_file_and_keeps_earlier_ones(recording, tmp_path, monkeypatch):
+    monkeypatch.setattr(simulator.stream, "STREAM_FROM", 99)
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "summary.json").write_text("{}")
+
+    def stop(finished: int) -> None:
+        if finished > 150:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_job(make_job(recording, "policy=cast", "num_prompts=200"), folder, stop)
+    assert [path.name for path in folder.iterdir()] == ["summary.json"]
+    assert json.loads((folder / "summary.json").read_text()) == {}
+
+
+def test_a_run_that_contradicts_itself_writes_nothing(recording, tmp_path):
+    job = make_job(recording, "policy=cast", "num_prompts=200", "max_concurrency=4")
+    with RunFiles(tmp_path / "run") as files:
+        workload = LazyWorkload(job.settings, job.recording, job.sequences)
+        ledger = StreamLedger(workload, files, job.recording.domains)
+        streaming.serve(job, ledger)
+        with pytest.raises(AssertionError, match="KV blocks held; there are -1"):
+            finish(job, ledger, tmp_path / "run", capacity=-1)
+    assert list((tmp_path / "run").iterdir()) == []
+
+
+# ---------------------------------------------------------------- memory
+
+
+TOGETHER = 256
+
+
+def feed(count: int, folder) -> tuple[int, int]:
+    """Peak of memory, and rounds, of `count` requests of 1 to 59 rounds, 256 at a time.
+
+    They start together, step by step, and end together.
+    """
+    together, work = TOGETHER, _Endless(count)
+    tracemalloc.start()
+    with RunFiles(folder, group=1 << 12) as files:
+        ledger = StreamLedger(work, files, ("one",), exact=1 << 12, block=1 << 13)
+        now_s, total = 0.0, 0
+        for first in range(0, count, together):
+            ledger.workload.block(first, together)
+            rounds = 1 + first // together * 7 % 59
+            now_s = _cohort(ledger, first, together, rounds, now_s)
+            total += rounds * together
+        measures = ledger.close()
+        ledger.accounts.check()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert measures.requests.completed == count
+    return peak, total
+
+
+def _cohort(ledger, first: int, together: int, rounds: int, now_s: float) -> float:
+    requests = np.arange(first, first + together)
+    time_s = now_s + np.arange(rounds + 1) / 1024
+    for name in ("arrival_s", "admitted_s", "first_token_s"):
+        ledger.times(name, requests, np.full(together, now_s))
+    whole = np.full(rounds, together)
+    second = np.full(rounds, 1 / 1024)
+    columns = {"time_s": time_s[:-1], "draft_s": 0 * second, "verify_s": second}
+    columns |= {"host_s": 0 * second, "source": whole // whole, "batch": whole}
+    columns |= {"queued": 0 * whole, "drafted": whole > 0, "order_ties": 0 * whole}
+    ones = np.ones(rounds * together, np.int64)
+    anchor = np.repeat(np.arange(rounds), together)
+    ledger.block(
+        columns,
+        {
+            "request": np.tile(requests, rounds),
+            "anchor": anchor,
+            "width": 3 * ones,
+            "accepted": 0 * ones,
+            "committed": ones,
+        },
+    )
+    ledger.times("finish_s", requests, np.full(together, time_s[-1]))
+    return float(time_s[-1])
+
+
+class _Endless(LazyWorkload):
+    """Requests of `feed`, made when they are asked for."""
+
+    ramp = 0
+
+    def __init__(self, count: int) -> None:
+        self._size, self.clients = count, TOGETHER
+
+    def __len__(self) -> int:
+        return self._size
+
+    def block(self, first: int, count: int):
+        requests = np.arange(first, first + count)
+        return {
+            "sequence": requests % 100,
+            "domain": 0 * requests,
+            "prompt_tokens": 5 + 0 * requests,
+            "output_tokens": 2 + first // TOGETHER * 7 % 59 + 0 * requests,
+            "warmup": requests < 0,
+        }
+
+
+def test_memory_does_not_grow_with_the_number_of_requests(tmp_path):
+    feed(10 * TOGETHER, tmp_path / "first")  # what is loaded once
+    small, rounds = feed(80 * TOGETHER, tmp_path / "small")
+    large, more = feed(800 * TOGETHER, tmp_path / "large")
+    assert more > 9 * rounds
+    assert large - small < 10 * 720 * TOGETHER  # bytes: 10 for each request more
+
+
+def test_requests_that_were_not_read_are_named(tmp_path):
+    class Silent(_Endless):
+        pass
+
+    with RunFiles(tmp_path) as files:
+        ledger = StreamLedger(Silent(64), files, ("one",), block=1)
+        ledger.workload._workload.block(0, 64)  # not through the ledger
+        _cohort(ledger, 0, 64, 3, 0.0)
+        with pytest.raises(KeyError, match="request 0 was not read from the ledger's workload"):
+            ledger.close()
+
+
+def test_a_workload_in_memory_may_be_read_anywhere(tmp_path):
+    """Rows of it are there for the ledger even where the server did not read them through it."""
+    whole = _Endless(64).block(0, 64)
+    work = Workload(
+        first_output=np.zeros(64, np.int64), gap_s=None, clients=64, context=None, **whole
+    )
+    with RunFiles(tmp_path) as files:
+        ledger = StreamLedger(work, files, ("one",))
+        _cohort(ledger, 0, 64, 1, 0.0)
+        assert ledger.close().requests.completed == 64

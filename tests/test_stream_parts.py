@@ -1,0 +1,191 @@
+"""Parts of a streamed run: its window, its percentiles, its open and ended requests."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simulator.ledger import Facts
+from simulator.samples import PERCENTILES, Samples, statistics
+from simulator.sketch import ERROR, LEAST, Sketch
+from simulator.stream.anchors import AnchorCounts
+from simulator.stream.completions import Completions
+from simulator.stream.ended import Ended
+from simulator.stream.open_requests import OpenRequests
+from simulator.stream.source import Source
+from simulator.window import FULL_BATCH, STEADY, WHOLE_RUN, find_window
+from simulator.workload import Workload
+
+# ---------------------------------------------------------------- the window
+
+
+@given(
+    st.lists(st.integers(0, 30), min_size=1, max_size=60),
+    st.one_of(st.none(), st.integers(1, 12)),
+    st.integers(0, 12),
+    st.integers(1, 9),
+)
+@settings(max_examples=200, deadline=None)
+def test_what_is_settled_stays_so(ends, clients, ramp, together):
+    """Whole numbers of seconds, so that many ends are equal; `together` are noted at a time."""
+    finish_s = np.sort(np.array(ends, float))
+    final = find_window(Facts({"finish_s": finish_s}, {}, {}, clients, ramp))
+    noted = Completions(clients, ramp)
+    for first in range(0, len(finish_s), together):
+        noted.note(finish_s[first : first + together])
+        window = noted.settled()
+        if clients is None and not ramp:
+            assert window.kind == WHOLE_RUN
+        elif window is not None:
+            assert window.kind == final.kind == (STEADY if clients is None else FULL_BATCH)
+            assert window.start_s == final.start_s
+        if window is not None:
+            assert window.end_s <= final.end_s
+    assert noted.window() == final
+    assert noted.last_s == finish_s[-1]
+
+
+def test_most_of_a_long_run_is_settled():
+    """Two clients, ends at 1..10 s: after c ends what is over by the (c - 1)th is settled."""
+    noted = Completions(2)
+    for end in range(1, 11):
+        noted.note(np.array([float(end)]))
+        window = noted.settled()
+        assert (window is None) == (end <= 4)
+        if window is not None:
+            assert (window.start_s, window.end_s) == (2.0, end - 1.0)
+
+
+# ---------------------------------------------------------------- percentiles
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 10, 999, 20_000])
+@pytest.mark.parametrize("spread", [0.0, 0.3, 4.0])
+def test_a_sketch_is_within_its_error(count, spread):
+    values = np.exp(np.random.default_rng(count).normal(2.0, spread, count))
+    sketch = Sketch()
+    for part in np.array_split(values, 3):
+        sketch.add(part)
+    percent = (0, 1, 50, *PERCENTILES, 100)
+    expected = np.percentile(values, percent)
+    assert np.abs(sketch.percentiles(percent) / expected - 1).max() <= ERROR * (1 + 1e-9)
+
+
+def test_a_sketch_at_its_ends():
+    sketch = Sketch()
+    sketch.add(np.array([0.0, LEAST / 2, 1e300]))
+    low, middle, high = sketch.percentiles([0, 50, 100])
+    assert (low, middle) == (0.0, 0.0)
+    assert 1e14 < high < 1e16  # the largest there is
+
+
+def test_samples_are_exact_up_to_their_limit():
+    values = np.random.default_rng(1).gamma(2.0, 3.0, 1000)
+    held = Samples(1000)
+    for part in np.array_split(values, 7):
+        held.add(part)
+    assert held.exact
+    assert held.statistics("itl") == statistics("itl", values)
+    held.add(values[:1])
+    assert not held.exact
+    assert held.count == 1001
+
+
+def test_sketched_samples_have_exact_moments():
+    """A mean of 10^6 and a spread of 1: sums of squares would lose it."""
+    values = 1e6 + np.random.default_rng(2).normal(0.0, 1.0, 5000)
+    few = Samples(10)
+    for part in np.array_split(values, 9):
+        few.add(part)
+    ours, exact = few.statistics("x"), statistics("x", values)
+    assert ours["mean_x_ms"] == pytest.approx(exact["mean_x_ms"], rel=1e-14)
+    assert ours["std_x_ms"] == pytest.approx(exact["std_x_ms"], rel=1e-7)
+    assert ours["p99_x_ms"] == pytest.approx(exact["p99_x_ms"], rel=ERROR)
+    assert set(Samples(0).statistics("x").values()) == {None}
+
+
+# ---------------------------------------------------------------- requests
+
+
+def test_open_requests_are_found_and_forgotten():
+    table = OpenRequests()
+    table.add(np.array([3, 4, 90]), np.array([0.0, 1.0, 2.0]))
+    assert table.places(np.array([90, 3, 3])).tolist() == [2, 0, 0]
+    table["rounds"][:] = [5, 6, 7]
+    table.drop(table.places(np.array([4])))
+    assert table["request"].tolist() == [3, 90]
+    assert table["rounds"].tolist() == [5, 7]
+    assert np.isnan(table["finish_s"]).all()
+    table.add(np.arange(100, 300), np.arange(200.0))  # more than there was room for
+    assert table["rounds"][:3].tolist() == [5, 7, 0]
+    assert table.places(np.array([299])).tolist() == [201]
+    for gone in (4, 2, 500, 91):
+        with pytest.raises(KeyError, match=f"request {gone} has not arrived, or is over"):
+            table.places(np.array([3, gone]))
+    with pytest.raises(ValueError, match="rising numbers"):
+        table.add(np.array([299]), np.zeros(1))
+
+
+def test_requests_far_apart_are_found_as_well():
+    table, far = OpenRequests(), np.array([0, 5, 1 << 40])
+    table.add(far, np.zeros(3))
+    assert table.places(far[::-1]).tolist() == [2, 1, 0]
+    with pytest.raises(KeyError, match="request 6 "):
+        table.places(np.array([0, 6, 1 << 40]))
+
+
+def test_ended_requests_come_in_the_order_of_time():
+    ended = Ended()
+    ended.add(np.array([7, 8]), np.array([1.0, 3.0]))
+    ended.add(np.array([1, 2, 5]), np.array([2.0, 3.0, 4.0]))
+    assert ended.until(1.0).tolist() == []  # one that ends at an instant is not before it
+    assert ended.until(4.0).tolist() == [7, 1, 8, 2]
+    assert len(ended) == 1
+    assert ended.until(np.inf).tolist() == [5]
+    assert ended.until(np.inf).tolist() == []
+
+
+def columns(first: int, count: int) -> dict[str, np.ndarray]:
+    numbers = np.arange(first, first + count)
+    names = ("sequence", "domain", "prompt_tokens", "output_tokens", "warmup")
+    return {name: numbers + at for at, name in enumerate(names)}
+
+
+def test_a_source_keeps_what_was_read_until_it_is_taken():
+    class Reader:
+        def block(self, first: int, count: int):
+            return columns(first, count)
+
+    source = Source(Reader())
+    source.block(0, 4)
+    source.block(2, 4)  # two of them again
+    assert source.take(0, 3)["sequence"].tolist() == [0, 1, 2]
+    assert source.take(3, 9)["domain"].tolist() == [4, 5, 6]
+    assert source.take(6, 1)["sequence"].tolist() == []
+    with pytest.raises(ValueError, match="requests 6 to 7 were not read"):
+        source.block(8, 1)
+
+
+def test_a_source_reads_a_workload_in_memory_itself():
+    first = np.zeros(5, np.int64)
+    work = Workload(first_output=first, gap_s=None, clients=3, context=None, **columns(0, 5))
+    source = Source(work)
+    assert (len(source), source.clients, source.closed) == (5, 3, True)
+    assert source.take(0, 2)["sequence"].tolist() == [0, 1]
+    assert source.take(2, 9)["sequence"].tolist() == [2, 3, 4]
+
+
+def test_anchors_are_counted():
+    class Recorded:
+        def __init__(self, **arrays):
+            self.arrays = arrays
+
+    counts = AnchorCounts()
+    counts.add(np.array([1, 4, 1]))
+    counts.add(np.array([0, 1]))
+    margin = np.array([0.5, 0.0, 0.0, 0.0, 0.0009])
+    assert counts.near(Recorded(target_margin=margin), 1e-3) == 3 + 1
+    assert counts.near(Recorded(target_margin=margin), 0.9) == 5
+    assert counts.near(Recorded(), 1e-3) is None
