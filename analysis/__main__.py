@@ -5,7 +5,9 @@
 `python -m analysis reach RUN_DIR... --bounds FILE` sets runs against hindsight bounds;
 `python -m analysis paired RUN_A RUN_B` compares two policies by prompt;
 `python -m analysis cost ROUNDS.csv --profile NAME` fits an engine's host terms to measured rounds;
-`python -m analysis points RUNS --points FILE...` sets predictions beside what others measured.
+`python -m analysis points RUNS --points FILE...` sets predictions beside what others measured;
+`python -m analysis figures RUNS... --out DIR` draws every figure that the files allow;
+`python -m analysis report RUNS... --out report.html` puts all of it into one page.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
 
-from analysis.compare import compare
+from analysis.compare import BASELINE, compare
+from analysis.latex import print_latex
 from analysis.metrics import choose_metrics
 from analysis.summaries import FILE_NAME, read_summaries
 from analysis.tables import print_csv, print_markdown, print_tables
@@ -28,8 +31,15 @@ from analysis.validation_text import FORMATS as VALIDATION_FORMATS
 from traces.errors import InputError
 from traces.pipes import until_closed
 
-FORMATS = {"table": print_tables, "markdown": print_markdown, "csv": print_csv}
+FORMATS = {
+    "table": print_tables,
+    "markdown": print_markdown,
+    "csv": print_csv,
+    "latex": print_latex,
+}
 NAMED = {
+    "figures": "Draw every figure that the files allow, as PNG, PDF and SVG with captions.",
+    "report": "Write one self-contained HTML page: tables, figures, configurations, warnings.",
     "reliability": "Draw the reliability diagrams of calibrations, as PNG and PDF with captions.",
     "reach": "Share of the gain over plain decoding that hindsight bounds allow, per policy and "
     "concurrency: a table on stdout.",
@@ -52,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         _run(args, shlex.join(["python", "-m", "analysis", *given]))
     except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     return 0
 
@@ -66,7 +76,7 @@ def _named(name: str, given: list[str]) -> int:
     try:
         _say(module.run(args, shlex.join(["python", "-m", "analysis", *given])))
     except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     return 0
 
@@ -82,6 +92,9 @@ def _run(args: argparse.Namespace, command: str) -> None:
 def _show_validation(args: argparse.Namespace, path: Path, command: str) -> None:
     if args.metric:
         raise InputError(f"--metric {args.metric[0]} is of runs, but {path} is a validation")
+    if args.format not in VALIDATION_FORMATS:
+        accepted = ", ".join(VALIDATION_FORMATS)
+        raise InputError(f"--format {args.format} of a validation; accepted: {accepted}")
     validation = read_validation(path)
     written: list[Path] = []
     if args.figures:
@@ -94,14 +107,17 @@ def _show_validation(args: argparse.Namespace, path: Path, command: str) -> None
 
 def _compare_runs(args: argparse.Namespace, command: str) -> None:
     summaries = read_summaries(args.run_dirs)
-    comparisons = compare(summaries)
+    comparisons = compare(summaries, args.baseline)
     names = [name for text in args.metric or () for name in text.split(",") if name]
-    metrics = choose_metrics(names, summaries)
+    metrics = choose_metrics(names, summaries, args.baseline)
     written: list[Path] = []
     if args.figures:
-        from analysis.figures import draw_figures
+        from analysis.figures import OF_RUNS, draw, write
+        from analysis.inputs import Inputs
 
-        written = draw_figures(comparisons, args.out, command)
+        inputs = Inputs(tuple(summaries), comparisons=tuple(comparisons))
+        drawn = draw(inputs, OF_RUNS, strict=False, say=lambda _: None)
+        written = write(drawn, args.out, command)
     FORMATS[args.format](comparisons, metrics)
     _say(written)
 
@@ -124,6 +140,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Compare finished runs: a table on stdout, figures as PNG and PDF with "
         "captions. Runs of different recordings, latency profiles or server settings get blocks "
         "and figures of their own. A validation, alone: predicted against live.",
+        epilog=f"Commands of their own (--help after them): {', '.join(NAMED)}.",
     )
     parser.add_argument(
         "run_dirs",
@@ -135,6 +152,12 @@ def _parser() -> argparse.ArgumentParser:
         "--out", type=Path, default=Path("figures"), help="folder for figures (default: figures)"
     )
     parser.add_argument("--format", choices=list(FORMATS), default="table")
+    parser.add_argument(
+        "--baseline",
+        default=BASELINE,
+        metavar="POLICY",
+        help=f"over which ratios are, paired by recording, load and seed (default: {BASELINE})",
+    )
     parser.add_argument(
         "--no-figures", dest="figures", action="store_false", help="print the comparison only"
     )

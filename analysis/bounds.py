@@ -49,7 +49,12 @@ def _rates(data: Any) -> dict[int, dict[str, float]]:
     for name, check in ({"trace": MAPPING, "latency": MAPPING} | _IDENTITY).items():
         check_key(data, name, check)
     check_key(data, "batches", (lambda value: isinstance(value, list) and value, "a list"))
-    return dict(_batch(entry, f"batches[{at}].") for at, entry in enumerate(data["batches"]))
+    found = [_batch(entry, f"batches[{at}].") for at, entry in enumerate(data["batches"])]
+    sizes = [batch for batch, _ in found]
+    for at, batch in enumerate(sizes):
+        if batch in sizes[:at]:
+            raise InputError(f"batches[{at}].batch is {batch} once more, expected each size once")
+    return dict(found)
 
 
 def _batch(entry: Any, where: str) -> tuple[int, dict[str, float]]:

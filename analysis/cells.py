@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from analysis.compare import BASELINE, Block, Row
+from analysis.compare import Block, Row
 from analysis.intervals import Estimate
 from analysis.metrics import SPEEDUP, Metric
 
@@ -71,11 +71,12 @@ def percent(share: float) -> str:
 
 def baseline_notes(block: Block) -> list[str]:
     """Why speedups are blank, or rest on fewer seeds than their row."""
-    if all(row.policy != BASELINE for row in block.rows):
-        return [f"no {BASELINE} run of this setting at {block.load.title}: speedup left blank"]
+    base = block.baseline
+    if all(row.label != base for row in block.rows):
+        return [f"no {base} run of this setting at {block.load.title}: speedup left blank"]
     return [
         f"{SPEEDUP} of {row.label} rests on {len(row.paired)} of {len(row.runs)} seeds: "
-        f"{BASELINE} has no run with the others' seeds and number of prompts"
+        f"{base} has no run with the others' seeds and number of prompts"
         for row in block.rows
         if len(row.paired) < len(row.runs)
     ]

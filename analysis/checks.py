@@ -37,7 +37,11 @@ def _is_curve(value: Any) -> bool:
 def _is_shares(value: Any) -> bool:
     time = value.get("time") if isinstance(value, dict) else None
     names = ("measured", "interpolated", "modelled", "clamped")
-    return isinstance(time, dict) and all(_is_number(time.get(name)) for name in names)
+    return isinstance(time, dict) and all(_is_share(time.get(name)) for name in names)
+
+
+def _is_share(value: Any) -> bool:
+    return _is_number(value) and value <= 1 + 1e-9  # sums of seconds round
 
 
 TEXT: Check = (lambda value: isinstance(value, str) and value != "", "a text")
@@ -68,7 +72,7 @@ CHECKS: dict[str, Check] = {
     "p99_tpot_ms": MAYBE_NUMBER,
     "acceptance_length": MAYBE_NUMBER,
     "draft_nodes_per_request": MAYBE_NUMBER,
-    "share_verified_accepted": MAYBE_NUMBER,
+    "share_verified_accepted": (lambda v: v is None or _is_share(v), "a share from 0 to 1, or null"),
     "ttft_note": (lambda value: value is None or isinstance(value, str), "a text, or null"),
     "cost_shares": (_is_shares, "time shares measured, interpolated, modelled, clamped"),
     "acceptance_length_by_budget": (_is_curve, "a mapping of budget to length, or null"),
@@ -80,11 +84,19 @@ def check_summary(data: Any) -> None:
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise InputError(f'not a result summary, expected format "{FORMAT}"')
     if data.get("version") != VERSION:
-        raise InputError(f"version {data.get('version')!r} is not supported, expected {VERSION}")
+        raise InputError(f"version {data.get('version')!r:.40} is not supported, expected {VERSION}")
     for name, check in CHECKS.items():
         check_key(data, name, check)
     if data["completed"] < data["num_prompts"]:
         raise InputError(f"incomplete: {data['completed']} of {data['num_prompts']} prompts done")
+    if data["completed"] > data["num_prompts"]:
+        raise InputError(f"completed is {data['completed']}, expected {data['num_prompts']}, num_prompts")
+    if None not in (data["median_tpot_ms"], data["p99_tpot_ms"]):
+        if data["median_tpot_ms"] > data["p99_tpot_ms"] * (1 + 1e-9):
+            raise InputError(
+                f"median_tpot_ms is {data['median_tpot_ms']}, expected at most p99_tpot_ms, "
+                f"{data['p99_tpot_ms']}"
+            )
 
 
 def check_key(data: dict, name: str, check: Check, where: str = "") -> None:

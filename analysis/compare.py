@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
 from analysis.intervals import Estimate, estimate
-from analysis.look import policy_rank
-from analysis.metrics import SPEEDUP
+from analysis.look import in_order
+from analysis.metrics import PLAIN, SPEEDUP
 from analysis.summaries import SOURCES, Summary
 from analysis.variants import label_policies
 from traces.errors import InputError
 
-BASELINE = "autoregressive"
+BASELINE = PLAIN
 _FOLLOWS_LOAD = "unique_prompts"  # of `trace`: how much of the recording a run of this size uses
 
 
@@ -53,7 +53,7 @@ class Row:
 
     label: str
     runs: tuple[Summary, ...]
-    paired: tuple[tuple[Summary, Summary], ...]  # (run, autoregressive run)
+    paired: tuple[tuple[Summary, Summary], ...]  # (run, the baseline's run)
 
     @property
     def policy(self) -> str:
@@ -72,9 +72,13 @@ class Row:
     def estimate(self, key: str) -> Estimate | None:
         """Mean over seeds with its interval; ``speedup`` is the mean of the per-seed ratios."""
         if key == SPEEDUP:
-            pairs = [(_throughput(run), _throughput(base)) for run, base in self.paired]
-            return estimate([ours / theirs for ours, theirs in pairs if theirs > 0])
+            return self.ratio(lambda ours, theirs: _ratio(_throughput(ours), _throughput(theirs)))
         values = (run.number(key) for run in self.runs)
+        return estimate([value for value in values if value is not None])
+
+    def ratio(self, of: Callable[[Summary, Summary], float | None]) -> Estimate | None:
+        """Mean over seeds of what `of` makes of a run and the baseline's; None values left out."""
+        values = [of(ours, theirs) for ours, theirs in self.paired]
         return estimate([value for value in values if value is not None])
 
 
@@ -84,6 +88,7 @@ class Block:
 
     load: Load
     rows: tuple[Row, ...]
+    baseline: str = BASELINE  # label of the policy that ratios are over
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +98,7 @@ class Comparison:
     trace: dict[str, Any]
     latency: dict[str, Any]
     blocks: tuple[Block, ...] = field(repr=False)
+    baseline: str = BASELINE
 
     @property
     def runs(self) -> list[Summary]:
@@ -101,27 +107,35 @@ class Comparison:
     @property
     def labels(self) -> list[str]:
         """Every policy's label once, in table order."""
-        return list(dict.fromkeys(row.label for block in self.blocks for row in block.rows))
+        return in_order(row.label for block in self.blocks for row in block.rows)
 
 
-def compare(summaries: Sequence[Summary]) -> list[Comparison]:
+def compare(summaries: Sequence[Summary], baseline: str = BASELINE) -> list[Comparison]:
     """One comparison per setting, by name.
 
+    Args:
+        baseline: label of the policy that ratios are over.
+
     Raises:
-        InputError: two different results for one policy, load and seed. Equal ones count once.
+        InputError: two different results for one policy, load and seed (equal ones count once),
+            or a baseline that none of them is of.
     """
     labels = label_policies(summaries, lambda run: (_setting(run), _load(run)))
+    known = in_order(labels.values())
+    if known and baseline not in (BASELINE, *known):
+        raise InputError(f"--baseline {baseline} is of no run; accepted: {', '.join(known)}")
     settings: dict[str, list[Summary]] = defaultdict(list)
     for run in summaries:
         settings[_setting(run)].append(run)
-    found = [_comparison(runs, labels) for _, runs in sorted(settings.items())]
+    found = [_comparison(runs, labels, baseline) for _, runs in sorted(settings.items())]
     return sorted(found, key=lambda one: (one.trace["recording"], one.latency["profile"]))
 
 
 def _setting(run: Summary) -> str:
     data = run.data
     trace = {key: value for key, value in data["trace"].items() if key != _FOLLOWS_LOAD}
-    parts = [trace, data["latency"], data.get("server"), data["what_if"], data.get("ttft_note")]
+    parts = [trace, data["latency"], data["what_if"], data.get("ttft_note")]
+    parts += [data.get("server"), data.get("workload")]
     return json.dumps(parts, sort_keys=True)
 
 
@@ -131,21 +145,21 @@ def _load(run: Summary) -> Load:
     return Load(rate, run.data["max_concurrency"], burstiness)
 
 
-def _comparison(runs: list[Summary], labels: dict) -> Comparison:
+def _comparison(runs: list[Summary], labels: dict, baseline: str) -> Comparison:
     loads: dict[Load, list[Summary]] = defaultdict(list)
     for run in runs:
         loads[_load(run)].append(run)
-    blocks = tuple(_block(load, group, labels) for load, group in sorted(loads.items()))
-    return Comparison(runs[0].data["trace"], runs[0].data["latency"], blocks)
+    blocks = tuple(_block(load, group, labels, baseline) for load, group in sorted(loads.items()))
+    return Comparison(runs[0].data["trace"], runs[0].data["latency"], blocks, baseline)
 
 
-def _block(load: Load, runs: list[Summary], labels: dict) -> Block:
+def _block(load: Load, runs: list[Summary], labels: dict, baseline: str) -> Block:
     by_label: dict[str, list[Summary]] = defaultdict(list)
     for run in runs:
         by_label[labels[run.path]].append(run)
-    baseline = {_pairing(run): run for run in by_label.get(BASELINE, ())}
-    ordered = sorted(by_label, key=lambda label: (policy_rank(label), label))
-    return Block(load, tuple(_row(label, by_label[label], baseline) for label in ordered))
+    base = {_pairing(run): run for run in by_label.get(baseline, ())}
+    rows = tuple(_row(label, by_label[label], base) for label in in_order(by_label))
+    return Block(load, rows, baseline)
 
 
 def _row(label: str, runs: Iterable[Summary], baseline: dict) -> Row:
@@ -169,3 +183,7 @@ def _pairing(run: Summary) -> tuple[int, int]:
 
 def _throughput(run: Summary) -> float:
     return run.data["output_throughput"]
+
+
+def _ratio(ours: float, theirs: float) -> float | None:
+    return ours / theirs if theirs > 0 else None

@@ -6,11 +6,12 @@ import csv
 import hashlib
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
+from analysis.columns import COUNTS, FLAGS, SECONDS, WHOLE, read_columns
 from traces.errors import InputError
 
 REQUIRED = ("batch", "width", "round_ms", "committed")
@@ -104,7 +105,8 @@ def _read_csv(path: Path) -> dict[str, np.ndarray]:
 def _check_names(path: Path, names: list[str]) -> None:
     for name in REQUIRED:
         if name not in names:
-            raise InputError(f"{path}: column {name} is missing; found {', '.join(names)}")
+            found = " ".join(", ".join(names).split())[:200]
+            raise InputError(f"{path}: column {name} is missing; found {found}")
     for name in names:
         if name not in (*REQUIRED, *OPTIONAL):
             accepted = ", ".join((*REQUIRED, *OPTIONAL))
@@ -119,7 +121,7 @@ def _column(path: Path, name: str, cells: tuple[str, ...]) -> np.ndarray:
     for row, value in enumerate(values, start=1):
         if not check(value):
             raise InputError(
-                f"{path}: row {row}, column {name}: value {cells[row - 1]!r}; accepted: {accepted}"
+                f"{path}: row {row}, column {name}: value {cells[row - 1]!r:.60}; accepted: {accepted}"
             )
     return np.array(values, float)
 
@@ -129,6 +131,8 @@ def _value(text: str) -> float:
     text = text.strip().lower()
     if text in ("true", "false"):
         return float(text == "true")
+    if "_" in text or not text.isascii():  # which Python's float() lets through
+        return math.nan
     try:
         return float(text)
     except ValueError:
@@ -175,19 +179,9 @@ def _check_together(path: Path, columns: dict[str, np.ndarray]) -> None:
 
 def _read_run(folder: Path) -> Rounds:
     """Steps of a run: nothing says in them how long contexts are, nor whether chains or trees."""
-    import pyarrow
-    from pyarrow import parquet
-
     path = folder / STEPS
-    try:
-        table = parquet.read_table(path)
-        steps = {name: np.asarray(table[name]) for name in _OF_STEPS}
-        content = path.read_bytes()
-    except (OSError, KeyError, pyarrow.ArrowException) as error:
-        raise InputError(
-            f"{path}: cannot read the run's steps ({str(error).splitlines()[0]}); accepted: the "
-            "folder of a finished run"
-        ) from error
+    steps = read_columns(path, _OF_STEPS, "the steps")
+    content = path.read_bytes()
     if len(steps["batch"]) < FEWEST:
         raise InputError(f"{path}: {len(steps['batch'])} steps; accepted: at least {FEWEST}")
     columns = {
@@ -202,4 +196,11 @@ def _read_run(folder: Path) -> Rounds:
     return _rounds(path, content, columns)
 
 
-_OF_STEPS = ("batch", "draft_nodes", "step_s", "draft_s", "committed", "drafted")
+_OF_STEPS = {
+    "batch": COUNTS,
+    "draft_nodes": WHOLE,
+    "step_s": replace(SECONDS, least=1e-12, accepted="finite seconds above 0"),
+    "draft_s": SECONDS,
+    "committed": WHOLE,
+    "drafted": FLAGS,
+}

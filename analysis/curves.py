@@ -10,6 +10,8 @@ from analysis.compare import Comparison
 from analysis.look import policy_name
 from analysis.summaries import Summary
 
+_NAMED = 3
+
 Curve = tuple[tuple[int, float], ...]  # (budget, acceptance length), by budget
 
 
@@ -23,6 +25,16 @@ class Line:
     mean: tuple[float, ...]  # over the runs' distinct curves
     low: tuple[float, ...]
     high: tuple[float, ...]
+
+    @property
+    def names(self) -> list[str]:
+        """The policies behind it, without their settings."""
+        return list(dict.fromkeys(map(policy_name, self.labels)))
+
+    @property
+    def whole(self) -> bool:
+        """Whether all variants of one policy are behind it, and no other policy."""
+        return self.name == self.names[0]
 
     @property
     def varies(self) -> bool:
@@ -48,6 +60,11 @@ class OrderCurves:
         found = []
         if any(len(line.labels) > 1 for line in self.lines):
             found.append("Policies with one and the same curve share a line.")
+        found += [
+            f"{line.name}: {', '.join(line.labels)}."
+            for line in self.lines
+            if line.name.endswith(" more")
+        ]
         varying = ", ".join(line.name for line in self.lines if line.varies)
         if varying:
             found.append(
@@ -75,10 +92,14 @@ def order_curves(comparison: Comparison) -> OrderCurves:
 
 
 def _name(labels: list[str], every: list[str]) -> str:
-    """The labels that share a curve; a policy all of whose variants do is named once."""
+    """The labels that share a curve; a policy all of whose variants do is named once.
+
+    More than `_NAMED` are the first one "and 7 more": a legend has no room for all.
+    """
     names = {label: policy_name(label) for label in every}
     split = {names[label] for label in every if label not in labels}
-    return ", ".join(dict.fromkeys(one if names[one] in split else names[one] for one in labels))
+    every = list(dict.fromkeys(one if names[one] in split else names[one] for one in labels))
+    return ", ".join(every) if len(every) <= _NAMED else f"{every[0]} and {len(every) - 1} more"
 
 
 def _curve(run: Summary) -> Curve:

@@ -1,118 +1,161 @@
-"""All figures of some comparisons, drawn whole before any file appears."""
+"""`python -m analysis figures RUNS... --out DIR`: every figure that the given files allow.
+
+A figure whose data they lack is left out with one line that says what is missing; one that was
+asked for with ``--only`` is an error then, and nothing is written.
+"""
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path, PurePath
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis.caption import caption
-from analysis.compare import Comparison
-from analysis.curves import order_curves
+from analysis.compare import BASELINE, Comparison
+from analysis.figure.parts import Drawing, Missing, Setting, setting_suffix
+from analysis.figure_files import EVERY, PRINT, write_figures
+from analysis.inputs import Inputs, read_inputs
 from analysis.look import looks
-from analysis.sweeps import sweeps
+from analysis.notes import setting_title
 from traces.errors import InputError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-DPI = 200
-# Nothing that changes from one drawing to the next: equal results give equal bytes.
-_METADATA = {"png": {"Software": None}, "pdf": {"CreationDate": None}}
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of figure: where its drawing is, and whether it is of a setting or of everything."""
+
+    module: str
+    function: str
+    title: str
+    of_setting: bool = True
+
+    def load(self) -> Callable[..., Iterator[Drawing]]:
+        """The function; matplotlib is loaded with it, so only to draw."""
+        return getattr(import_module(f"analysis.figure.{self.module}"), self.function)
 
 
-def draw_figures(comparisons: Sequence[Comparison], out: Path, command: str) -> list[Path]:
-    """Draw every figure as PNG and PDF with a caption beside it; returns the files.
+KINDS = {
+    "domains": Kind("domains", "draw_domains", "speedup by domain"),
+    "acceptance": Kind("budget", "draw_acceptance_lengths", "acceptance length by budget"),
+    "budget": Kind("budget", "draw_budgets", "speedup by budget, of width sweeps"),
+    "throughput": Kind("load", "draw_throughputs", "throughput and speedup by load"),
+    "goodput": Kind("load", "draw_goodputs", "goodput by load"),
+    "pareto": Kind("pareto", "draw_paretos", "tokens/s/GPU against tokens/s/user"),
+    "nodes": Kind("nodes", "draw_nodes", "nodes per request by batch size"),
+    "time": Kind("time", "draw_times", "where a round's time goes"),
+    "latency": Kind("latency", "draw_latencies", "verify time by packed tokens", False),
+    "prefix_mass": Kind("mass", "draw_masses", "sorted prefix mass", False),
+    "reliability": Kind("held", "draw_reliabilities", "reliability diagrams", False),
+    "live": Kind("held", "draw_validations", "predicted against live", False),
+}
+OF_RUNS = ("throughput", "acceptance")  # drawn beside the table of `python -m analysis RUN_DIR...`
 
-    Throughput against load for every sweep, acceptance length against budget for every setting
-    that has curves. With several settings the names carry recording and profile.
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
+    parser.add_argument(
+        "inputs",
+        metavar="RUNS",
+        nargs="+",
+        help="folders of runs, validations, calibrations; a profile's .csv; a recording",
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("figures"), help="folder for figures (default: figures)"
+    )
+    listed = "; ".join(f"{name}: {kind.title}" for name, kind in KINDS.items())
+    parser.add_argument("--only", metavar="NAME[,NAME...]", action="append", help=listed)
+    parser.add_argument(
+        "--baseline", default=BASELINE, metavar="POLICY", help=f"of speedups (default: {BASELINE})"
+    )
+
+
+def run(args: argparse.Namespace, command: str) -> list[Path]:
+    """Draw and write; says on standard error what was written.
 
     Raises:
-        InputError: ``out`` cannot be written to.
+        InputError: an input or a name that is not accepted, a figure of ``--only`` that cannot be
+            drawn, or an ``--out`` that cannot be written to; then nothing is written.
     """
-    from analysis.plots import STYLE, style  # matplotlib is loaded only to draw
-
-    drawn: dict[str, tuple[Figure, str]] = {}
-    with style(STYLE):
-        for name, figure, text in _drawings(comparisons, command):
-            drawn[_free(name, drawn)] = figure, text
-        return write_figures(drawn, out)
-
-
-def _drawings(comparisons: Sequence[Comparison], command: str) -> Iterator[tuple[str, Figure, str]]:
-    from analysis.plots import draw_acceptance, draw_throughput
-
-    look = looks(label for comparison in comparisons for label in comparison.labels)
-    for comparison in comparisons:
-        suffix = "" if len(comparisons) == 1 else _suffix(comparison)
-        for sweep in sweeps(comparison):
-            text = caption(sweep.sentence, comparison, command, sweep.notes)
-            yield sweep.name + suffix, draw_throughput(sweep, look), text
-        curves = order_curves(comparison)
-        if curves.lines:
-            text = caption(curves.sentence, comparison, command, curves.notes)
-            yield curves.name + suffix, draw_acceptance(curves, look), text
+    names = chosen(args.only)
+    drawn = draw(read_inputs(args.inputs, args.baseline), names, strict=bool(args.only))
+    if not drawn:
+        raise InputError("no figure can be drawn of these files")
+    for one in write(drawn, args.out, command, EVERY)[3::4]:
+        print(f"wrote {one.with_suffix('')}.{{{','.join(EVERY)},txt}}", file=sys.stderr)
+    return []
 
 
-def _suffix(comparison: Comparison) -> str:
-    names = (comparison.trace["recording"], comparison.latency["profile"])
-    return "".join("." + re.sub(r"[^\w-]+", "_", PurePath(name).stem) for name in names)
+def chosen(only: Sequence[str] | None) -> list[str]:
+    """Names of figures in the order given, every one without any; InputError for others."""
+    names = [name for text in only or () for name in text.split(",") if name]
+    for name in names:
+        if name not in KINDS:
+            raise InputError(f"--only {name}; accepted: {', '.join(KINDS)}")
+    if only and not names:
+        raise InputError(f"--only names no figure; accepted: {', '.join(KINDS)}")
+    return list(dict.fromkeys(names)) or list(KINDS)
 
 
-def _free(name: str, taken: dict) -> str:
-    """The name, numbered when two settings differ in something the name does not show."""
-    number, free = 1, name
-    while free in taken:
-        number += 1
-        free = f"{name}.{number}"
-    return free
+def draw(inputs: Inputs, names: Sequence[str], strict: bool, say=None) -> list[Drawing]:
+    """The named figures.
+
+    Args:
+        strict: whether one that cannot be drawn at all is an error.
+        say: takes a line on each that is left out; standard error where not given.
+    """
+    from analysis.drawing import style
+
+    say = say or (lambda line: print(line, file=sys.stderr))
+    found: list[Drawing] = []
+    with style():
+        for name in names:
+            drawn, missing = _of_kind(inputs, KINDS[name])
+            if strict and not drawn:
+                raise InputError(f"--only {name}: {missing[0]}")
+            for reason in dict.fromkeys(missing):
+                say(f"left out {name}: {reason}")
+            found += drawn
+    return found
 
 
-def write_figures(drawn: dict[str, tuple[Figure, str]], out: Path) -> list[Path]:
-    """Write figures and captions by name, all or none; InputError where ``out`` takes none."""
-    try:
-        return _write(drawn, out)
-    except OSError as error:
-        raise InputError(f"{out}: cannot write figures here ({error.strerror})") from error
+def _of_kind(inputs: Inputs, kind: Kind) -> tuple[list[Drawing], list[str]]:
+    scopes = list(settings_of(inputs.comparisons)) if kind.of_setting else [inputs]
+    found: list[Drawing] = []
+    missing = [] if scopes else ["no run was given"]
+    for scope in scopes:
+        try:
+            found += kind.load()(scope)
+        except Missing as error:
+            where = f"{setting_title(scope.comparison)}: " if len(scopes) > 1 else ""
+            missing.append(f"{where}{error}")
+    return found, missing
 
 
-def _write(drawn: dict[str, tuple[Figure, str]], out: Path) -> list[Path]:
-    out.mkdir(parents=True, exist_ok=True)
-    with _staged() as staged:
-        for name, (figure, text) in drawn.items():
-            for kind, metadata in _METADATA.items():
-                temporary = staged.add(out / f"{name}.{kind}")
-                figure.savefig(temporary, format=kind, dpi=DPI, metadata=metadata)
-            staged.add(out / f"{name}.txt").write_text(text, encoding="utf-8")
-    return staged.files
+def settings_of(comparisons: Sequence[Comparison]) -> Iterator[Setting]:
+    """Every setting with the looks of all its policies and what its files' names end in."""
+    look = looks(label for one in comparisons for label in one.labels)
+    for one in comparisons:
+        yield Setting(one, look, "" if len(comparisons) == 1 else setting_suffix(one))
 
 
-class _Staged:
-    """Files under temporary names beside their final ones."""
+def write(
+    drawn: Sequence[Drawing], out: Path, command: str, kinds: Sequence[str] = PRINT
+) -> list[Path]:
+    """Figures and captions as files; names that are taken get a number."""
+    from analysis.drawing import style
 
-    def __init__(self) -> None:
-        self.files: list[Path] = []
-
-    def add(self, path: Path) -> Path:
-        self.files.append(path)
-        return self.temporary(path)
-
-    @staticmethod
-    def temporary(path: Path) -> Path:
-        return path.with_name(f".{path.name}.{os.getpid()}.tmp")
-
-
-@contextmanager
-def _staged() -> Iterator[_Staged]:
-    """Rename everything once all is written; on an error leave nothing behind."""
-    staged = _Staged()
-    try:
-        yield staged
-        for path in staged.files:
-            os.replace(staged.temporary(path), path)
-    finally:
-        for path in staged.files:
-            staged.temporary(path).unlink(missing_ok=True)
+    named: dict[str, tuple[Figure, str]] = {}
+    for one in drawn:
+        number, free = 1, one.name
+        while free in named:
+            number += 1
+            free = f"{one.name}.{number}"
+        named[free] = one.figure, one.caption(command)
+    with style():
+        return write_figures(named, out, kinds)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from traces.errors import InputError
+from traces.strict_json import loads
 
 
 def read_json(path: Path, expected: str) -> Any:
     """The file's content; InputError naming the file and what was `expected` in it."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"{path}: unreadable ({error.strerror})") from error
-    except (ValueError, RecursionError) as error:  # JSON, UTF-8 and endless nesting alike
+    except ValueError as error:  # JSON and UTF-8 alike
         reason = str(error).splitlines()[0]
         raise InputError(f"{path}: not JSON ({reason}), expected {expected}") from error

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from analysis.summaries import Summary
 from traces.errors import InputError
 
 SPEEDUP = "speedup"
+PLAIN = "autoregressive"  # over it, a ratio of throughputs is called a speedup
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +41,22 @@ DEFAULTS = (
 )
 
 
-def choose_metrics(names: Sequence[str] | None, summaries: Iterable[Summary]) -> list[Metric]:
+def choose_metrics(
+    names: Sequence[str] | None, summaries: Iterable[Summary], baseline: str | None = None
+) -> list[Metric]:
     """The named metrics, or the default ones.
+
+    Args:
+        baseline: what ``speedup`` is over, for its title; None or plain decoding: "speedup".
 
     Raises:
         InputError: a name that is no number in any summary; the message lists those that are.
     """
-    if not names:
-        return list(DEFAULTS)
     known = {metric.key: metric for metric in DEFAULTS}
+    if baseline not in (None, PLAIN):
+        known[SPEEDUP] = replace(known[SPEEDUP], title=f"ratio to\n{baseline}")
+    if not names:
+        return list(known.values())
     keys = {key for run in summaries for key in run.data if run.number(key) is not None}
     for name in names:
         if name not in known and name not in keys:

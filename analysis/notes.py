@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from analysis.cells import percent
-from analysis.compare import BASELINE, Comparison
+from analysis.compare import Comparison
 from analysis.summaries import SOURCES, Summary
 
 Note = tuple[str, str]  # heading, text
@@ -19,10 +19,11 @@ def notes(comparison: Comparison) -> list[Note]:
         ("what-if", _what_if(first)),
         ("TTFT", first.data["ttft_note"] or "includes prefill"),
         ("seeds", _seeds(comparison)),
+        ("runs", _runs(comparison)),
         (
             "speedup",
-            f"output throughput over {BASELINE} of the same recording, latency profile, load and "
-            "seed; mean of the ratios",
+            f"output throughput over {comparison.baseline} of the same recording, latency profile, "
+            "load and seed; mean of the ratios",
         ),
     ]
 
@@ -76,6 +77,13 @@ def _what_if(run: Summary) -> str:
     if not run.data["what_if"]:
         return "no, recording and latency are of one model"
     return "YES: " + (run.data.get("what_if_reason") or "recording and latency differ in model")
+
+
+def _runs(comparison: Comparison) -> str:
+    sizes = {run.data["num_prompts"] for run in comparison.runs}
+    low, high = min(sizes), max(sizes)
+    requests = f"{low}" if low == high else f"{low} to {high}"
+    return f"{len(comparison.runs)}, of {requests} requests each"
 
 
 def _seeds(comparison: Comparison) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from analysis.checks import NUMBER, TEXT, check_key
+from analysis.columns import COUNTS, FLAGS, SECONDS, SOME_SECONDS, WHOLE, check_rising, read_columns
 from analysis.summaries import Summary, read_summaries
 from traces.bootstrap import Sums
 from traces.closed_loop import throughput_sums
@@ -27,7 +28,15 @@ _LOAD = (
     *("max_concurrency", "request_rate", "burstiness", "num_prompts", "ramp", "workload"),
     *("server", "what_if", "ttft_note"),
 )
-_COLUMNS = "sequence", "arrival_s", "first_token_s", "finish_s", "output_tokens", "measured"
+_COLUMNS = {
+    "sequence": WHOLE,
+    "arrival_s": SECONDS,
+    "first_token_s": SOME_SECONDS,  # none of a request that was there before
+    "finish_s": SECONDS,
+    "output_tokens": COUNTS,
+    "measured": FLAGS,
+    "window_tokens": WHOLE,
+}
 _WINDOW = {"window.kind": TEXT, "window.start_s": NUMBER, "window.end_s": NUMBER}
 
 Columns = dict[str, np.ndarray]
@@ -121,9 +130,6 @@ def _same(a: Path, b: Path, ours: Summary, theirs: Summary) -> None:
 
 
 def _read(run: Summary) -> Run:
-    import pyarrow
-    from pyarrow import parquet
-
     for name, check in (
         ("window.kind", TEXT),
         ("window.start_s", NUMBER),
@@ -134,17 +140,11 @@ def _read(run: Summary) -> Run:
         except InputError as error:
             raise InputError(f"{run.path}: {error}") from None
     path = run.path.with_name(FILE_NAME)
-    try:
-        table = parquet.read_table(path)
-    except (OSError, pyarrow.ArrowException) as error:
-        raise InputError(f"{path}: unreadable, expected the requests of a finished run") from error
-    wanted = (*_COLUMNS, "window_tokens")
-    missing = [name for name in wanted if name not in table.column_names]
-    if missing:
-        raise InputError(f"{path}: no column {missing[0]}; accepted: a run made by this version")
-    if "request" in table.column_names:  # a long run's come in the order of their ends
-        table = table.sort_by("request")
-    return Run(run, {name: table[name].to_numpy() for name in wanted})
+    requests = read_columns(path, _COLUMNS, "the requests", run.data["num_prompts"])
+    for low, high in (("arrival_s", "first_token_s"), ("first_token_s", "finish_s"), ("arrival_s", "finish_s")):
+        check_rising(path, requests, low, high)
+    check_rising(path, requests, "window_tokens", "output_tokens")
+    return Run(run, requests)
 
 
 def _same_requests(pair: Pair) -> None:

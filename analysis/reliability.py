@@ -81,7 +81,7 @@ def run(args: argparse.Namespace, command: str) -> list[Path]:
 
     Raises InputError, and writes nothing, for a file that holds no such measurements.
     """
-    from analysis.figures import write_figures
+    from analysis.figure_files import write_figures
     from analysis.plots import STYLE, style
     from analysis.reliability_plots import draw_reliability
 
@@ -98,22 +98,32 @@ def run(args: argparse.Namespace, command: str) -> list[Path]:
 
 def caption(one: Reliability, command: str) -> str:
     """The text beside a figure."""
+    sentence, remarks, notes = caption_parts(one)
+    facts = (f"{heading}: {text}" for heading, text in notes)
+    return "\n".join([sentence, *remarks, "", *facts, f"command: {command}", ""])
+
+
+def caption_parts(one: Reliability) -> tuple[str, tuple[str, ...], tuple[tuple[str, str], ...]]:
+    """What is shown, how to read it, and (heading, text) of what it rests on."""
     fitted = "held out, maps are fitted on the calibration split"
     split = fitted if one.split != "calibration" else "the split that the maps are fitted on"
-    lines = [
+    sentence = (
         "Share accepted against estimated probability (dotted: equal), with the expected "
-        "calibration error (ECE) over 15 bins of equal width.",
+        "calibration error (ECE) over 15 bins of equal width."
+    )
+    remarks = (
         f"Left: edges, the children of accepted nodes; {one.count['edge']} in bins of equal width. "
         f"Right: path survival of every node of the tree, products of those edges; "
         f"{one.count['path']} in four bins per decade, those without an accepted node not drawn. "
         f"Hollow: fewer than {FEW} accepted or {FEW} rejected.",
         "q: the drafter's probability; Platt: sigmoid(a logit q + b); depth, rank: with terms for "
         "both; isotonic: one monotone curve of Platt's path survival.",
-        "",
-        f"recording: {one.name} ({one.content_hash[:12]}), temperature {one.temperature:g}, "
-        f"{one.split} split ({split}); {one.anchors} best-first trees of {one.nodes} nodes",
-    ]
-    return "\n".join([*lines, f"command: {command}", ""])
+    )
+    recording = (
+        f"{one.name} ({one.content_hash[:12]}), temperature {one.temperature:g}, "
+        f"{one.split} split ({split}); {one.anchors} best-first trees of {one.nodes} nodes"
+    )
+    return sentence, remarks, (("recording", recording),)
 
 
 def read_reliability(path: Path, split: str | None = None) -> Reliability:
@@ -158,7 +168,18 @@ def _curve(node: Mapping[str, Any], name: str, where: str) -> Curve:
     ece = node["ece"][name]
     if isinstance(ece, bool) or not isinstance(ece, int | float) or not 0 <= ece <= 1:
         raise InputError(f"measured.{where}.ece.{name} is {ece!r}, expected 0 to 1")
-    kinds = (_bins(node[kind][name], f"{where}.{kind}.{name}") for kind in ("bins", "log_bins"))
+    kinds = [_bins(node[kind][name], f"{where}.{kind}.{name}") for kind in ("bins", "log_bins")]
+    for bins in kinds:
+        for key in ("count", "accepted"):
+            total = sum(getattr(one, key) for one in bins)
+            if total != node[key]:
+                raise InputError(
+                    f"measured.{where}.{key} is {node[key]!r:.40}, expected {total}, the sum of "
+                    f"{name}'s bins"
+                )
+    off = sum(abs(one.accepted - one.mean * one.count) for one in kinds[0]) / node["count"]
+    if abs(off - ece) > 1e-6:  # means are written with a few digits
+        raise InputError(f"measured.{where}.ece.{name} is {ece!r}, expected {off:.6g} of its bins")
     return Curve(float(ece), *kinds)
 
 
@@ -168,7 +189,8 @@ def _bins(node: Mapping[str, Any], where: str) -> tuple[Bin, ...]:
         raise InputError(f"measured.{where}: mean, count, accepted, expected as many, at least one")
     bins = tuple(Bin(*row) for row in zip(*columns, strict=True))
     for one in bins:
-        if not (0 <= one.mean <= 1 and 0 <= one.accepted <= one.count and one.count > 0):
+        whole = type(one.count) is int and type(one.accepted) is int
+        if not (whole and 0 <= one.mean <= 1 and 0 <= one.accepted <= one.count > 0):
             raise InputError(
                 f"measured.{where}: {one.accepted} accepted of {one.count} at {one.mean}, expected"
                 " a probability and no more accepted than there are"

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import seaborn
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullLocator
 
+from analysis.drawing import despine, new_figure
 from analysis.look import BLACK, BLUE, DASHED, GREEN, ORANGE, Look
-from analysis.plots import WIDTH_IN
 from analysis.reliability import MAPS, Bin, Curve, Reliability
 
 _LABELS = {"q": "q", "platt": "Platt", "edge_map": "depth, rank", "isotonic": "isotonic"}
@@ -25,7 +24,7 @@ _LOOKS = {
 
 def draw_reliability(one: Reliability) -> Figure:
     """Edges left, path survival right, each with its errors in the legend above."""
-    figure = Figure(figsize=(WIDTH_IN, 2.35))
+    figure = new_figure(2.35)
     edge, path = figure.subplots(1, 2)
     _panel(edge, {name: curve.bins for name, curve in one.curves["edge"].items()})
     edge.set(xlim=(0, 1), ylim=(0, 1), xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
@@ -40,8 +39,7 @@ def draw_reliability(one: Reliability) -> Figure:
     held = "" if one.split == "calibration" else " (held out)"
     remark = f"{one.name}, T = {one.temperature:g}, {one.split} split{held}; hollow: few cases"
     figure.supxlabel(remark, fontsize=5.5, color="0.4", x=0.98, ha="right")
-    seaborn.despine(figure)
-    return figure
+    return despine(figure)
 
 
 def _positive(bins: tuple[Bin, ...]) -> tuple[Bin, ...]:

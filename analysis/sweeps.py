@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from math import inf
 
-from analysis.compare import BASELINE, Block, Comparison, Row
+from analysis.compare import Block, Comparison, Row
 from analysis.metrics import SPEEDUP
 
 PARTLY = 0.05  # share of modelled or clamped step time from which a marker is hollow
@@ -30,12 +30,13 @@ class Point:
 class Sweep:
     """All loads that differ in one thing: concurrency, or the request rate."""
 
-    name: str
+    name: str  # for files
     axis: str  # "concurrency" or "request rate"
     x_label: str
     x_values: tuple[float, ...]
     series: dict[str, tuple[Point, ...]]  # by policy label
     what_if: bool
+    baseline: str
 
     @property
     def points(self) -> list[Point]:
@@ -44,17 +45,24 @@ class Sweep:
     @property
     def has_speedup(self) -> bool:
         """Whether any policy but the baseline has one."""
-        return any(
-            point.row.policy != BASELINE and point.row.estimate(SPEEDUP) for point in self.points
-        )
+        rows = (point.row for point in self.points)
+        return any(row.label != self.baseline and row.estimate(SPEEDUP) for row in rows)
 
     @property
     def sentence(self) -> str:
         text = "Output throughput of the whole server (tokens/s)"
         if self.has_speedup:
-            text += " and its speedup over autoregressive decoding, "
+            text += f" and its ratio to that of {self.baseline}, "
             text += "paired by seed (dotted line: 1),"
         return f"{text} against {self.axis}."
+
+    @property
+    def remarks(self) -> list[str]:
+        """What must stand in the figure itself."""
+        found = ["what-if: latency of another model"] if self.what_if else []
+        if any(point.hollow for point in self.points):
+            found.append("hollow: cost partly modelled or clamped")
+        return found
 
     @property
     def notes(self) -> list[str]:
@@ -65,7 +73,7 @@ class Sweep:
                 f"Hollow markers: more than {PARTLY:.0%} of the step time is modelled or clamped."
             )
         if not self.has_speedup:
-            found.append("No speedup: no autoregressive run of this setting at these loads.")
+            found.append(f"No speedup: no {self.baseline} run of this setting at these loads.")
         return found
 
 
@@ -91,8 +99,8 @@ def _sweep(comparison: Comparison, key: tuple, blocks: list[Block]) -> Sweep:
     values = tuple(sorted({point.x for line in lines.values() for point in line}))
     what_if = comparison.runs[0].data["what_if"]
     if closed:
-        names = "throughput_vs_concurrency", "concurrency", "concurrency (requests in flight)"
+        names = "concurrency", "concurrency", "concurrency (requests in flight)"
     else:
-        name = f"throughput_vs_request_rate.cap{in_flight}_burstiness{burstiness:g}"
+        name = f"request_rate.cap{in_flight}_burstiness{burstiness:g}"
         names = name, "request rate", "request rate (requests/s)"
-    return Sweep(*names, values, lines, what_if)
+    return Sweep(*names, values, lines, what_if, comparison.baseline)

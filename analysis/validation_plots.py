@@ -6,16 +6,16 @@ from math import ceil
 from pathlib import Path
 from textwrap import fill
 
-import seaborn
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from analysis.figures import write_figures
+from analysis.drawing import STYLE, despine, new_figure, style
+from analysis.figure_files import write_figures
 from analysis.look import Look, looks
-from analysis.plots import STYLE, WIDTH_IN, style
+from analysis.scales import short
 from analysis.validation import Cell, Validation
 from analysis.validation_checks import PARTS
 from analysis.validation_text import caption
@@ -43,7 +43,7 @@ def validation_figure(validation: Validation) -> Figure:
     """Throughput live (x) against predicted (y); error by cell; live and predicted rounds."""
     aside = len(validation.cells) <= _SIDE_BY_SIDE
     rows = [["live", "error"], ["round", "round"]] if aside else [["live"], ["error"], ["round"]]
-    figure = Figure(figsize=(WIDTH_IN, 3.2 if aside else 5.0))
+    figure = new_figure(3.2 if aside else 5.0)
     axes = figure.subplot_mosaic(rows, height_ratios=[1.25, 1] if aside else [1.6, 1, 1])
     known = looks(validation.policies)
     look = {policy: known[policy] for policy in validation.policies}  # in the order of tables
@@ -53,8 +53,7 @@ def validation_figure(validation: Validation) -> Figure:
     _draw_errors(axes["error"], validation, look, markers)
     _draw_rounds(axes["round"], validation, look)
     _legends(figure, axes["round"], look, markers)
-    seaborn.despine(figure)
-    return figure
+    return despine(figure)
 
 
 def _draw_live(axes: Axes, validation: Validation, look: dict[str, Look], markers: dict) -> None:
@@ -76,7 +75,7 @@ def _draw_live(axes: Axes, validation: Validation, look: dict[str, Look], marker
     axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(LogLocator(subs=_subs(ends[1] / ends[0]), numticks=12))
-        axis.set_major_formatter(FuncFormatter(lambda value, _: _short(value)))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
         axis.set_minor_locator(NullLocator())
     axes.set_xlabel("live (tokens/s)")
     axes.set_ylabel("predicted (tokens/s)")
@@ -89,11 +88,6 @@ def _ends(validation: Validation) -> list[float]:
     if high < 4 * low:
         low, high = (low * high) ** 0.5 / 2, (low * high) ** 0.5 * 2
     return [low, high]
-
-
-def _short(value: float) -> str:
-    """20k for 20000: longer labels would touch."""
-    return f"{value / 1000:g}k" if value >= 10_000 else f"{value:g}"
 
 
 def _subs(span: float) -> tuple[float, ...]:

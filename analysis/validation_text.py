@@ -180,15 +180,19 @@ def _rounds(cells: Sequence[Cell]) -> str:
     return f"not all as the simulator replays them: {', '.join(other)}"
 
 
+SHOWN = (
+    "Output throughput of the whole server (tokens/s), live against predicted (solid line: "
+    "equal, band: within 5 %); error of the prediction by policy; mean time of a round (ms)."
+)
+MARKS = (
+    "Colour is the policy, marker the number of requests in flight. Grey boxes and horizontal "
+    "bars: noise of the live runs.",
+    "Rounds: left bar live (greys), right bar predicted (violets); the dot below: policy.",
+)
+
+
 def caption(validation: Validation, command: str) -> str:
     """The text beside the figure."""
-    lines = [
-        "Output throughput of the whole server (tokens/s), live against predicted (solid line: "
-        "equal, band: within 5 %); error of the prediction by policy; mean time of a round (ms).",
-        "Colour is the policy, marker the number of requests in flight. Grey boxes and horizontal "
-        "bars: noise of the live runs.",
-        "Rounds: left bar live (greys), right bar predicted (violets); the dot below: policy.",
-        "",
-        *(f"{heading}: {text}" for heading, text in facts(validation)),
-    ]
+    found = (f"{heading}: {text}" for heading, text in facts(validation))
+    lines = [SHOWN, *MARKS, "", *found]
     return "\n".join([*lines, f"command: {command}", ""])

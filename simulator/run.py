@@ -58,6 +58,14 @@ class Job:
         return None if server.kv_tokens is None else server.kv_tokens // server.kv_block
 
     @property
+    def served(self) -> str | dict[str, Any]:
+        """For the summary: what requests are."""
+        prompt = self.settings.workload.prompt_tokens
+        if self.lengths is not None:
+            return self.lengths.describe()
+        return "recorded texts" if prompt is None else f"recorded texts, prompts of {prompt} tokens"
+
+    @property
     def following(self) -> np.ndarray | None:
         """(S,) in which sequence a text goes on where its own ends."""
         if self.lengths is None:
@@ -138,7 +146,7 @@ def run_job(
     workload = make(job.settings, job.recording, job.sequences, job.lengths)
     with open_ledger(job.settings, workload, folder, job.recording.domains) as ledger:
         near = _serve(job, ledger, on_finish)
-        more = {"workload": "recorded texts" if job.lengths is None else job.lengths.describe()}
+        more = {"workload": job.served}
         return finish(job, ledger, folder, capacity=job.kv_blocks, near_threshold=near, more=more)
 
 

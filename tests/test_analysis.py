@@ -133,7 +133,7 @@ def test_speedup_is_the_mean_of_paired_ratios(runs):
         {"max_concurrency": 8},
         {"request_rate": 2.0},
         {"seed": 1},
-        {"num_prompts": 4},
+        {"num_prompts": 4, "completed": 4},
     ],
 )
 def test_no_speedup_across_settings_loads_or_seeds(runs, changes):
@@ -268,6 +268,62 @@ def test_csv_has_means_intervals_and_counts(runs, capsys):
     assert float(record["output_throughput_ci95"]) == pytest.approx(12.7062 * 100.0, rel=1e-5)
     assert (record["output_throughput_n"], record["seeds"]) == ("2", "0 1")
     assert (record["speedup"], record["speedup_n"]) == ("", "0")
+
+
+def test_latex_needs_no_package_and_prints_names_as_they_are(runs, capsys):
+    folder = runs(
+        _summary("autoregressive", 100.0),
+        _summary("my_50%_{policy}&co\\", 150.0),
+        _summary("my_50%_{policy}&co\\", 170.0, seed=1),
+    )
+    words = ["--no-figures", "--format", "latex", "--metric", "output_throughput,speedup"]
+    assert main([str(folder), *words]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    body = [line for line in lines if line and not line.startswith("%")]
+    assert body[:3] == [
+        r"\begin{tabular}{lrrrl}",
+        r"\hline",
+        r"policy & seeds & output tokens/s & speedup & step time from \\",
+    ]
+    assert body[4] == r"autoregressive & 1 & 100.0 & 1.000 & measured \\"
+    name = r"my\_50\%\_\{policy\}\&co\textbackslash{}"
+    # 160 in the mean, 12.706 x 14.142 / sqrt(2) around it; one seed has a baseline.
+    ours = rf"{name} & 2 & \textbf{{160.0 $\pm$127.1}} & \textbf{{1.500 (n=1)}} & measured \\"
+    assert body[5] == ours
+    assert body[6:] == [r"\hline", r"\end{tabular}"]
+    assert "% recording: small (abababababab), all domains" in lines
+    assert "usepackage" not in "".join(lines)
+
+
+def test_ratios_can_be_over_any_policy(runs, capsys):
+    folder = runs(
+        _summary("cast", 100.0),
+        _summary("cast", 300.0, seed=1),
+        _summary("treespark", 150.0),
+        _summary("treespark", 300.0, seed=1),
+    )
+    words = [str(folder), "--no-figures", "--baseline", "cast"]
+    assert main([*words, "--format", "markdown", "--metric", "speedup"]) == 0
+    out = capsys.readouterr().out
+    assert "| policy | seeds | ratio to cast | step time from |" in out
+    # 1.5 and 1: mean 1.25, deviation 0.3536, so 12.706 x 0.25 around it.
+    assert "| treespark | 2 | **1.250 ±3.177** | measured |" in out
+    assert "| cast | 2 | 1.000 ±0.000 | measured |" in out
+    assert "output throughput over cast of the same recording" in out
+    error = _fails(capsys, folder, "--baseline", "bastion")
+    assert "--baseline bastion is of no run; accepted: cast, treespark" in error
+
+
+def test_a_validation_has_no_latex(tmp_path, capsys):
+    (tmp_path / "validation.json").write_text("{}")
+    error = _fails(capsys, tmp_path, "--format", "latex")
+    assert error == "error: --format latex of a validation; accepted: table, markdown, csv\n"
+
+
+def test_workloads_are_not_mixed(runs):
+    texts = ("recorded texts", {"path": "trace.csv"})
+    folder = runs(*(_summary("cast", 10.0 + at, workload=w) for at, w in enumerate(texts)))
+    assert len(_compare(folder)) == 2
 
 
 def test_metrics_can_be_any_number_of_the_summaries(runs):

@@ -1,0 +1,132 @@
+"""Tokens per second of a GPU against tokens per second of a user, over concurrency."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from analysis.compare import Row
+from analysis.drawing import despine, legend, line_style, new_figure, remark
+from analysis.figure.parts import Drawing, Missing, Setting
+from analysis.intervals import estimate
+from analysis.look import SMALL, Look
+from analysis.scales import log_axis
+from analysis.summaries import Summary
+
+_TPOT = "median_tpot_ms"
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """One policy at one load, means over seeds."""
+
+    label: str
+    load: float  # requests in flight, or requests per second
+    user: float  # tokens/s of a user: 1000 / TPOT in ms
+    gpu: float  # tokens/s of a GPU, or of the whole server
+
+
+def draw_paretos(setting: Setting) -> Iterator[Drawing]:
+    """One figure over the closed loops, and one over open loops."""
+    per_gpu = all(per_gpu_rate(run) is not None for run in setting.comparison.runs)
+    drawn = False
+    for closed in (True, False):
+        spots = [
+            spot
+            for block in setting.comparison.blocks
+            if block.load.closed == closed
+            for spot in _spots(block.load, block.rows, per_gpu)
+        ]
+        if len({spot.load for spot in spots}) > 1:
+            drawn = True
+            name = "pareto" if closed else "pareto_of_request_rates"
+            figure = draw(spots, setting.look, per_gpu, setting.remarks)
+            yield setting.drawing(name, figure, *_words(closed, per_gpu))
+    if not drawn:
+        raise Missing(f"no two concurrencies, or request rates, with a {_TPOT}")
+
+
+def _words(closed: bool, per_gpu: bool) -> tuple[str, list[str]]:
+    over = "concurrency" if closed else "the request rate"
+    y = "a GPU" if per_gpu else "the whole server"
+    text = f"Tokens/s of {y} against tokens/s of a user (1000 / median TPOT in ms), over {over}."
+    notes = [
+        f"Numbers: {'requests in flight' if closed else 'requests/s'} at the points that no other "
+        "exceeds in both (grey line: their frontier)."
+    ]
+    if not per_gpu:
+        notes.append("The profile does not say how many GPUs it was timed on.")
+    return text, notes
+
+
+def _spots(load, rows: Sequence[Row], per_gpu: bool) -> Iterator[Spot]:
+    x = load.max_concurrency if load.closed else load.request_rate
+    for row in rows:
+        users = [1000 / tpot for tpot in (run.number(_TPOT) for run in row.runs) if tpot]
+        rates = [per_gpu_rate(run) if per_gpu else run.number("output_throughput")
+                 for run in row.runs]  # fmt: skip
+        user, rate = estimate(users), estimate(rates)
+        if user is not None and rate is not None:
+            yield Spot(row.label, x, user.mean, rate.mean)
+
+
+def per_gpu_rate(run: Summary) -> float | None:
+    """Output tokens/s over all GPUs, of all replicas."""
+    found = run.number("output_throughput_per_gpu")
+    gpus = run.data["latency"].get("num_gpus")
+    if found is not None or not gpus:
+        return found
+    replicas = (run.data.get("server") or {}).get("replicas", 1)
+    return run.data["output_throughput"] / (gpus * replicas)
+
+
+def frontier(spots: Sequence[Spot]) -> list[Spot]:
+    """Those that no other one exceeds in one rate and equals or exceeds in the other, by user."""
+    best: list[Spot] = []
+    for spot in sorted(spots, key=lambda one: (-one.user, -one.gpu)):
+        if not best or spot.gpu > best[-1].gpu:
+            best.append(spot)
+    return best[::-1]
+
+
+def draw(
+    spots: Sequence[Spot], look: Mapping[str, Look], per_gpu: bool, remarks: Sequence[str]
+) -> Figure:
+    """A line per policy, from many requests in flight to few, and the frontier behind all."""
+    figure = new_figure(2.5)
+    axes = figure.subplots()
+    best = frontier(spots)
+    wide = {"color": "0.8", "linewidth": 4.0, "solid_capstyle": "round", "label": "_frontier"}
+    axes.plot([one.user for one in best], [one.gpu for one in best], zorder=1, **wide)
+    labels = list(dict.fromkeys(spot.label for spot in spots))
+    for label in labels:
+        own = sorted((one for one in spots if one.label == label), key=lambda one: one.load)
+        x, y = [one.user for one in own], [one.gpu for one in own]
+        axes.plot(x, y, label=label, **line_style(look[label]))
+    log_axis(axes, "y", [one.gpu for one in spots])
+    log_axis(axes, "x", [one.user for one in spots], ratio=20.0)
+    _name(axes, best)
+    axes.set_xlabel("tokens/s/user (1000 / median TPOT in ms)")
+    axes.set_ylabel("tokens/s/GPU" if per_gpu else "tokens/s (whole server)")
+    legend(figure, {label: look[label] for label in labels})
+    remark(figure, remarks)
+    return despine(figure)
+
+
+def _name(axes: Axes, best: Sequence[Spot]) -> None:
+    """Write the load beside each point of the frontier, above and to the right of everything."""
+    placed: set[float] = set()
+    for spot in best:
+        if spot.load not in placed:
+            placed.add(spot.load)
+            axes.annotate(
+                f"{spot.load:g}",
+                (spot.user, spot.gpu),
+                xytext=(3.5, 2.5),
+                textcoords="offset points",
+                fontsize=SMALL,
+                color="0.25",
+            )

@@ -1,0 +1,84 @@
+"""What the files of this folder hand back, and what they share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+from analysis.compare import Block, Comparison, Load
+from analysis.look import Look
+from analysis.notes import Note, notes
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_NOT_DRAWN = ("TTFT", "speedup")  # notes on columns of tables
+
+
+class Missing(Exception):
+    """The given files lack what a figure shows; the message says what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """One figure and its caption."""
+
+    name: str  # of its files, without the ending
+    figure: Figure = field(repr=False)
+    sentence: str  # what it shows
+    remarks: tuple[str, ...]  # how to read its marks
+    facts: tuple[Note, ...]  # what it rests on
+    comparison: Comparison | None = field(default=None, repr=False)  # whose setting it shows
+
+    def caption(self, command: str) -> str:
+        """The text beside it."""
+        facts = [f"{heading}: {text}" for heading, text in self.facts]
+        return "\n".join([self.sentence, *self.remarks, "", *facts, f"command: {command}", ""])
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One comparison to be drawn, with the looks of everything that is drawn beside it."""
+
+    comparison: Comparison
+    look: Mapping[str, Look]
+    suffix: str = ""  # of names, where there are several settings
+
+    def drawing(
+        self, name: str, figure: Figure, sentence: str, remarks: Sequence[str] = ()
+    ) -> Drawing:
+        facts = tuple(note for note in notes(self.comparison) if note[0] not in _NOT_DRAWN)
+        named = name + self.suffix
+        return Drawing(named, figure, sentence, tuple(remarks), facts, self.comparison)
+
+    @property
+    def remarks(self) -> list[str]:
+        """What must stand in a figure itself, short."""
+        what_if = self.comparison.runs[0].data["what_if"]
+        return ["what-if: latency of another model"] if what_if else []
+
+    def by_load(self) -> Iterator[tuple[str, Block]]:
+        """Every load with what tells its figure's name from the others'."""
+        blocks = self.comparison.blocks
+        for block in blocks:
+            yield "" if len(blocks) == 1 else load_suffix(block.load), block
+
+
+def load_suffix(load: Load) -> str:
+    """``.c16`` of a closed loop of 16, ``.r2.5_c64`` of arrivals."""
+    rate = "" if load.closed else f"r{load.request_rate:g}_b{load.burstiness:g}_"
+    return f".{rate}c{load.max_concurrency}"
+
+
+def file_name(text: str) -> str:
+    """A text as part of a file's name."""
+    return re.sub(r"[^\w.-]+", "_", text)
+
+
+def setting_suffix(comparison: Comparison) -> str:
+    """Recording and profile, as names of files tell several settings apart."""
+    names = (comparison.trace["recording"], comparison.latency["profile"])
+    return "".join("." + re.sub(r"[^\w-]+", "_", PurePath(name).stem) for name in names)

@@ -1,0 +1,73 @@
+"""Figures as files: all of them appear, or none."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from analysis.look import DPI
+from traces.errors import InputError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Nothing that changes from one drawing to the next: equal results give equal bytes.
+METADATA = {
+    "png": {"Software": None},
+    "pdf": {"CreationDate": None},
+    "svg": {"Date": None, "Creator": None},
+}
+PRINT = ("png", "pdf")
+EVERY = ("png", "pdf", "svg")
+
+
+def write_figures(
+    drawn: Mapping[str, tuple[Figure, str]], out: Path, kinds: Sequence[str] = PRINT
+) -> list[Path]:
+    """Write figures and captions by name, all or none; InputError where ``out`` takes none."""
+    try:
+        return _write(drawn, out, kinds)
+    except OSError as error:
+        raise InputError(f"{out}: cannot write figures here ({error.strerror})") from error
+
+
+def _write(drawn: Mapping[str, tuple[Figure, str]], out: Path, kinds: Sequence[str]) -> list[Path]:
+    out.mkdir(parents=True, exist_ok=True)
+    with staged() as files:
+        for name, (figure, text) in drawn.items():
+            for kind in kinds:
+                temporary = files.add(out / f"{name}.{kind}")
+                figure.savefig(temporary, format=kind, dpi=DPI, metadata=METADATA[kind])
+            files.add(out / f"{name}.txt").write_text(text, encoding="utf-8")
+    return files.paths
+
+
+class _Staged:
+    """Files under temporary names beside their final ones."""
+
+    def __init__(self) -> None:
+        self.paths: list[Path] = []
+
+    def add(self, path: Path) -> Path:
+        self.paths.append(path)
+        return self.temporary(path)
+
+    @staticmethod
+    def temporary(path: Path) -> Path:
+        return path.with_name(f".{path.name}.{os.getpid()}.tmp")
+
+
+@contextmanager
+def staged() -> Iterator[_Staged]:
+    """Rename everything once all is written; on an error leave nothing behind."""
+    files = _Staged()
+    try:
+        yield files
+        for path in files.paths:
+            os.replace(files.temporary(path), path)
+    finally:
+        for path in files.paths:
+            files.temporary(path).unlink(missing_ok=True)

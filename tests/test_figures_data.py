@@ -1,0 +1,230 @@
+"""What figures take from results, by hand and by brute force."""
+
+from __future__ import annotations
+
+import csv
+from itertools import product
+from math import exp, log
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import traces
+from analysis.budgets import swept_widths
+from analysis.figure.domains import speedups
+from analysis.figure.latency import relative
+from analysis.figure.nodes import node_lines, step_sums
+from analysis.figure.pareto import Spot, frontier, per_gpu_rate
+from analysis.figure.time import round_parts
+from analysis.prefix_mass import NODES, published_curves, recorded_curve, sorted_masses
+from analysis.profiles import SHIPPED, read_profile, shipped_profile
+from analysis.summaries import read_summaries
+from tests.figure_cases import comparison, steps, summary, write_run
+from traces.errors import InputError
+
+
+def _write(folder: Path, *runs: dict) -> Path:
+    for run in runs:
+        write_run(folder, run)
+    return folder
+
+
+def test_speedups_by_domain_are_means_of_ratios_paired_by_seed(tmp_path):
+    def of(policy: str, seed: int, code: float | None, every: float) -> dict:
+        domains = {"code": {"mean_tpot_ms": code}, "chat": {"mean_tpot_ms": 12.0}}
+        return summary(policy, seed=seed, by_domain=domains, mean_tpot_ms=every)
+
+    folder = _write(
+        tmp_path,
+        of("autoregressive", 0, 10.0, 9.0),
+        of("autoregressive", 1, 20.0, 9.0),
+        of("cast", 0, 5.0, 3.0),
+        of("cast", 1, 5.0, 9.0),
+        of("treespark", 0, None, 4.5),  # no request of this domain was measured
+    )
+    bars = speedups(comparison(folder).blocks[0])
+    assert list(bars) == ["code", "chat", "all"]
+    assert (bars["code"]["cast"].mean, bars["code"]["cast"].n) == (3.0, 2)  # of 2 and 4
+    assert bars["code"]["cast"].half_width == pytest.approx(12.7062 * 1.0, rel=1e-4)
+    assert bars["chat"]["cast"].mean == 1.0
+    assert bars["all"]["cast"].mean == 2.0  # of 3 and 1
+    assert "treespark" not in bars["code"]
+    assert (bars["all"]["treespark"].mean, bars["all"]["treespark"].n) == (2.0, 1)
+    assert all("autoregressive" not in one for one in bars.values())
+
+
+def test_widths_are_swept_by_the_setting_that_counts_nodes(tmp_path):
+    def tree(nodes: int, branch: int, throughput: float) -> dict:
+        return summary("fixed_tree", throughput, policy_config={"nodes": nodes, "branch": branch})
+
+    folder = _write(
+        tmp_path,
+        summary("autoregressive", 50.0),
+        *(tree(nodes, 8, 100.0 + nodes) for nodes in (15, 3, 63)),
+        *(tree(nodes, 2, 90.0 + nodes) for nodes in (3, 15)),
+        *(summary("pctree", 70.0 * n, policy_config={"packed_tokens": n}) for n in (2, 4)),
+        *(summary("treespark", 1.0 + t, policy_config={"theta": t}) for t in (0.1, 0.2)),
+        summary("cast", 1.0, policy_config={"width": 7}),
+    )
+    found = {one.name: one for one in swept_widths(comparison(folder).blocks[0])}
+    assert set(found) == {"fixed_tree(branch=2)", "fixed_tree(branch=8)", "pctree"}
+    points = found["fixed_tree(branch=8)"].estimates("speedup")
+    assert [(nodes, one.mean) for nodes, one in points] == [(3, 2.06), (15, 2.3), (63, 3.26)]
+    assert [nodes for nodes, _ in found["pctree"].points] == [1, 3]  # the root is no draft node
+
+
+def test_frontier_holds_exactly_what_nothing_exceeds():
+    rng = np.random.default_rng(3)
+    for _ in range(50):
+        pairs = rng.integers(1, 6, (12, 2)).tolist()  # many ties
+        spots = [Spot("p", at, float(x), float(y)) for at, (x, y) in enumerate(pairs)]
+        kept = {(one.user, one.gpu) for one in frontier(spots)}
+        expected = {
+            (x, y)
+            for x, y in pairs
+            if not any((a >= x and b >= y and (a, b) != (x, y)) for a, b in pairs)
+        }
+        assert kept == expected
+        users = [one.user for one in frontier(spots)]
+        assert users == sorted(users)
+
+
+def test_rates_are_per_gpu_of_all_replicas(tmp_path):
+    old = summary("cast", 120.0, server={"replicas": 3})
+    del old["output_throughput_per_gpu"]
+    unknown = dict(old, latency={"profile": "card_a", "num_gpus": None})
+    folder = _write(tmp_path, old, unknown, summary("cast", 120.0))
+    rates = [per_gpu_rate(run) for run in read_summaries([folder])]
+    assert rates == [120.0 / (2 * 3), None, 60.0]
+
+
+def test_nodes_per_request_by_batch_size(tmp_path):
+    tree = steps([4] * 30 + [2] * 19, [40] * 15 + [20] * 15 + [2] * 19)
+    write_run(tmp_path, summary("cast"), tree)
+    write_run(tmp_path, summary("cast", seed=1), steps([2], [6]))
+    write_run(tmp_path, summary("autoregressive"), steps([4] * 30, [0] * 30))
+    write_run(tmp_path, summary("treespark"))  # wrote no steps
+    sums = step_sums(comparison(tmp_path))
+    assert set(sums) == {"autoregressive", "cast"}
+    # At 4: 900 nodes of 120 requests. At 2: 19 x 2 + 6 = 44 of 40, in 20 steps of two runs.
+    assert node_lines(sums) == {"cast": [(2.0, 1.1), (4.0, 7.5)]}
+
+
+def test_neighbouring_batch_sizes_are_put_together(tmp_path):
+    sizes = list(range(1, 17))
+    rows = steps(
+        [size for size in sizes for _ in range(20)], [3 * n for n in sizes for _ in range(20)]
+    )
+    write_run(tmp_path, summary("cast"), rows)
+    points = node_lines(step_sums(comparison(tmp_path)))["cast"]
+    assert len(points) < len(sizes)
+    assert [nodes for _, nodes in points] == pytest.approx([3.0] * len(points))
+    assert [size for size, _ in points] == sorted(size for size, _ in points)
+
+
+def test_parts_of_a_round(tmp_path):
+    # 100 steps of 0.1 s, 81 of them inside the window: 16.2 ms of prefill each.
+    window = {"kind": "full batch", "start_s": 0.95, "end_s": 9.15, "requests": 9}
+    data = summary("cast", prefill_ms_total=1312.2, window=window)
+    write_run(tmp_path, data, steps([4] * 100, [8] * 100))
+    (row,) = comparison(tmp_path).blocks[0].rows
+    parts = round_parts(row)
+    assert (parts["draft"], parts["verify"], parts["padding"], parts["host"]) == (
+        1.0,
+        6.0,
+        2.0,
+        0.5,
+    )
+    assert parts["prefill"] == pytest.approx(16.2)
+    assert parts["total"] == pytest.approx(9.5 + 16.2)
+    assert parts["hidden"] == pytest.approx(0)
+
+
+def test_old_summaries_have_no_parts(tmp_path):
+    write_run(tmp_path, summary("cast", step_ms={"draft": None, "verify": 1.0}))
+    (row,) = comparison(tmp_path).blocks[0].rows
+    assert round_parts(row) is None
+
+
+@pytest.mark.parametrize("path", sorted(SHIPPED.glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_shipped_profile_is_read_whole(path):
+    table = shipped_profile(path.stem)
+    profile = read_profile(table)
+    with table.open() as file:
+        rows = list(csv.DictReader(file))
+    read = sorted(ms for one in profile.slices for ms in one.verify_ms)
+    assert read == sorted(float(row["verify_ms"]) for row in rows)
+    for one, base in relative(profile).values():
+        assert base == one.at(16)
+
+
+def test_latency_relative_to_16_by_hand():
+    # The first lines of the table: 5.109 ms at 1 token, 5.592 ms at 16.
+    ((name, (one, base)),) = relative(read_profile(shipped_profile("b300"))).items()
+    assert (one.tokens[0], one.verify_ms[0], base) == (1, 5.109, 5.592)
+    assert "any batch" in name
+    assert not one.eager[0]
+    assert one.eager[-1]
+
+
+def test_damaged_profiles_are_refused_by_line(tmp_path):
+    table = tmp_path / "card.csv"
+    table.with_suffix(".yaml").write_text("hardware: card\nfixed: {batch: 1}\n")
+    table.write_text("packed_tokens_total,verify_ms,regime\n1,2.0,eager\n4,fast,eager\n")
+    with pytest.raises(InputError, match=r"card.csv: line 3: .*fast"):
+        read_profile(table)
+    table.write_text("tokens,ms\n1,2\n")
+    with pytest.raises(InputError, match="columns tokens, ms; accepted"):
+        read_profile(table)
+
+
+def test_published_masses_are_those_of_the_file():
+    folder = Path(traces.__file__).parent / "published"
+    with (folder / "cast_mass_curves.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if row["domain"] == "gsm8k"]
+    curve = published_curves()[0]
+    assert curve.name == "gsm8k (CAST)"
+    assert curve.mass[0] == float(rows[0]["mean_prefix_mass"]) == 0.859477
+    assert len(curve.mass) == len(rows)
+    assert "arXiv 2610.00321" in curve.source
+
+
+class _Drafter:
+    """Draft laws over three tokens at three depths, drawn at random for every parent."""
+
+    depths = 3
+
+    def __init__(self, seed: int) -> None:
+        law = np.random.default_rng(seed).dirichlet([0.7] * 3, (self.depths, 3))
+        self.law = law
+
+    def anchor_tokens(self, anchors):
+        return np.zeros(len(anchors), int)
+
+    def conditional(self, anchor, depth, parents, top):
+        law = self.law[depth, parents[0]]
+        order = np.argsort(-law)
+        return order[None], np.log(law[order])[None]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_masses_are_the_largest_products_of_all_paths(seed):
+    drafter = _Drafter(seed)
+    masses = []
+    for depth in range(1, 4):
+        for path in product(range(3), repeat=depth):
+            parents = (0, *path[:-1])
+            logs = [log(drafter.law[at, u, x]) for at, (u, x) in enumerate(zip(parents, path))]
+            masses.append(exp(sum(logs)))
+    found = list(sorted_masses(drafter, 0))
+    assert found == pytest.approx(sorted(masses, reverse=True)[:NODES])
+    assert len(found) == 3 + 9 + 27
+
+
+def test_mass_of_a_recording_falls_and_starts_at_its_best_first_token():
+    path = Path(traces.__file__).parent / "data" / "small_block_t0.safetensors"
+    curve = recorded_curve(path)
+    assert all(a >= b > 0 for a, b in zip(curve.mass, curve.mass[1:]))
+    assert 0 < curve.mass[0] < 1
+    assert curve.name == "small_block_t0"
