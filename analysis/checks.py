@@ -87,8 +87,9 @@ def check_summary(data: Any) -> None:
         raise InputError(f"version {data.get('version')!r:.40} is not supported, expected {VERSION}")
     for name, check in CHECKS.items():
         check_key(data, name, check)
-    if data["completed"] < data["num_prompts"]:
-        raise InputError(f"incomplete: {data['completed']} of {data['num_prompts']} prompts done")
+    over = data["completed"] + _whole_or_0(data.get("rejected"))  # rejected ones never complete
+    if over < data["num_prompts"]:
+        raise InputError(f"incomplete: {over} of {data['num_prompts']} prompts done")
     if data["completed"] > data["num_prompts"]:
         raise InputError(f"completed is {data['completed']}, expected {data['num_prompts']}, num_prompts")
     if None not in (data["median_tpot_ms"], data["p99_tpot_ms"]):
@@ -110,3 +111,7 @@ def check_key(data: dict, name: str, check: Check, where: str = "") -> None:
     if not accepts(node):
         shown = repr(node) if len(repr(node)) <= 40 else repr(node)[:37] + "..."
         raise InputError(f"{where}{name} is {shown}, expected {accepted}")
+
+
+def _whole_or_0(value) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
