@@ -1,6 +1,7 @@
 """Print how far the latency profiles are from published decoding times (``task=published``).
 
 `simulator.cost.published` holds the comparison; this is its printed form and command line.
+``published.table`` names another table of a paper, see `simulator.paper`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from simulator import paper
 from simulator.cost.published import (
     AVERAGED_APART,
     CONTEXT,
@@ -29,13 +31,20 @@ def run(cfg: Mapping[str, Any] | None = None) -> None:
     """Print the comparison.
 
     Args:
-        cfg: a configuration; its node ``published`` may name ``fit_domain`` (default gsm8k).
+        cfg: a configuration; its node ``published`` may name ``fit_domain`` (default gsm8k), or
+            another ``table`` (one of `simulator.paper.TABLES`).
 
     Raises:
-        InputError: an unknown domain.
+        InputError: an unknown domain or table, or what a table refuses.
     """
-    node = (cfg.get("published") if cfg is not None else None) or {}
-    print("\n".join(lines(evaluate_all(node.get("fit_domain", "gsm8k")))))
+    cfg = cfg or {}
+    node = cfg.get("published") or {}
+    name = node.get("table", paper.DECODING)
+    if name == paper.DECODING:
+        text = lines(evaluate_all(node.get("fit_domain", "gsm8k")))
+    else:
+        text = paper.lines(name, cfg)
+    print("\n".join(text))
 
 
 def lines(reports: dict[str, list[Report]]) -> Iterator[str]:

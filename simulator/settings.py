@@ -43,7 +43,7 @@ KNOWN = {
     "server": tuple(item.name for item in fields(ServerSettings)),
     "workload": ("name", *(item.name for item in fields(WorkloadSettings))),
     "rtable": ("split", "nodes"),
-    "published": ("fit_domain",),
+    "published": ("fit_domain", "table"),
     "bounds": ("nodes", "branch", "scores", "batches"),
     "calibrate": ("nodes", "branch", "output"),
     "tournament": (

@@ -1,0 +1,160 @@
+"""TreeSpark's and DSpark's comparisons on shipped recordings: the inequalities the page states."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from simulator.inputs import load_recording
+from simulator.orders import BestFirstOrder, order_table
+from simulator.paper import dspark_cliff, dspark_lengths, treespark_budget, treespark_load
+from simulator.paper.treespark_budget import BLOCK, BUDGETS
+from simulator.paper.treespark_theta import lines as theta_lines
+from simulator.paper.treespark_theta import published_theta
+from simulator.tournament.options import read_option
+from traces.errors import InputError
+
+SEMI = {"recording": "small_semi_t0", "split": "report", "domains": None}
+CONFIG = {
+    "trace": SEMI,
+    "latency": read_option("latency", "b300", "test"),
+    "server": read_option("server", "default", "test"),
+    "policy": read_option("policy", "cast", "test"),
+    "max_concurrency": 1,
+    "request_rate": math.inf,
+    "seed": 0,
+    "num_prompts": None,
+    "task": "published",
+}
+
+
+@pytest.fixture(scope="module")
+def budgets() -> dict:
+    return treespark_budget.cells(SEMI)
+
+
+def test_parent_conditioned_beats_marginal_at_every_budget(budgets):
+    for budget in BUDGETS:
+        assert budgets["parent"][budget].length > budgets["marginal"][budget].length
+        assert budgets["parent"][budget].length >= budgets["biased"][budget].length
+        if budget <= BLOCK:
+            assert budgets["parent"][budget].length >= budgets["chain"][budget].length
+
+
+def test_marginal_trees_stay_below_the_chain_at_eight_times_its_nodes(budgets):
+    assert BUDGETS[-1] == 8 * BLOCK
+    assert budgets["marginal"][8 * BLOCK].length < budgets["chain"][BLOCK].length
+
+
+def test_one_node_is_the_chains_first(budgets):
+    one = [budgets[rule][1].length for rule in ("chain", "parent", "biased")]
+    assert one == [one[0]] * 3
+
+
+def test_a_budget_by_walking_the_texts(budgets):
+    """Rounds of seven parent-conditioned nodes, one request after the other."""
+    recording = load_recording(SEMI)
+    tree = order_table(BestFirstOrder(scores="parent", nodes=56, depth_cap=7), recording)
+    rounds = accepted = 0
+    for sequence in recording.sequences_of("report"):
+        at, end = recording.anchor_offset[sequence], recording.anchor_offset[sequence + 1]
+        while at < end:
+            hits = int(np.sum(tree.hit_rank[at] <= 7))
+            rounds, accepted, at = rounds + 1, accepted + hits, at + hits + 1
+    assert budgets["parent"][7].length == pytest.approx(1 + accepted / rounds)
+    assert budgets["parent"][7].accepted_share == pytest.approx(accepted / rounds / 7)
+
+
+def test_a_drafter_without_a_markov_head_is_refused():
+    with pytest.raises(InputError, match="treespark_budget: one of a drafter with a Markov head"):
+        treespark_budget.cells({**SEMI, "recording": "small_block_t0"})
+
+
+@pytest.mark.parametrize(
+    ("batch", "sampled", "theta"),
+    [(1, False, 0.02), (4, False, 0.02), (5, False, 0.05), (8, False, 0.05), (9, False, 0.15),
+     (64, False, 0.15), (1, True, 0.05), (8, True, 0.05), (9, True, None)],
+)  # fmt: skip
+def test_published_ladder(batch, sampled, theta):
+    assert published_theta(batch, sampled) == theta
+    name = treespark_load.rung_of(batch, sampled)
+    assert name in treespark_load.arms()
+    assert name == ("chain" if theta is None else f"{theta:g}")
+
+
+def test_the_fastest_arm_is_a_rung():
+    found = {
+        "0.02": 3.0,
+        "0.05": 4.0,
+        "chain": 4.0,
+        "ladder": 9.0,
+        "tuned chain": 8.0,
+        "plain": 7.0,
+    }
+    assert treespark_load.fastest(found) == "0.05"
+
+
+def test_thetas_spend_fewer_nodes_as_they_rise():
+    text = list(theta_lines(CONFIG))
+    arms = [line.split() for line in text if line.startswith("theta ")]
+    assert [line[1] for line in arms] == [
+        "0.005", "0.01", "0.02", "0.05", "0.1", "0.15", "0.2", "0.3", "0.5",
+    ]  # fmt: skip
+    starred = [line for line in arms if line[2] == "*"]
+    assert [line[1] for line in starred] == ["0.02"]
+    numbers = np.array([[float(v) for v in line[-8:-6]] for line in arms])  # nodes, tokens a round
+    assert (np.diff(numbers, axis=0) < 0).all()
+    with pytest.raises(InputError, match="max_concurrency is None; accepted: a whole number"):
+        list(theta_lines({**CONFIG, "max_concurrency": None}))
+
+
+def test_the_ladder_follows_its_rungs(monkeypatch):
+    monkeypatch.setattr(treespark_load, "LOADS", (1, 16))
+    text = list(treespark_load.lines(CONFIG))
+    arms = {line.split()[0]: line.split()[1:] for line in text if line.startswith(("1 ", "16 "))}
+    names = list(treespark_load.arms())
+    for load, rung in (("1", "0.02"), ("16", "0.15")):
+        at = dict(zip(names, arms[load], strict=False))
+        assert at["ladder"] == at[rung]
+        assert at["chain"] == "1.000"
+        assert float(at["plain"]) < 1 < float(at["ladder"])  # trees pay at both loads
+
+
+def test_the_cliff(monkeypatch):
+    monkeypatch.setattr(dspark_cliff, "LOADS", (1, 128, 160))
+    speed = dspark_cliff.speeds(dspark_cliff.served(CONFIG))
+    for load in (1, 128):  # 128 requests of 8 tokens fill the last captured graph
+        assert speed[load]["fixed"] > speed[load]["none"]
+    assert speed[160]["fixed"] < speed[160]["none"] / 2
+    for arms in speed.values():
+        assert arms["adaptive"] >= max(arms["fixed"], arms["none"])
+        assert arms["adaptive"] >= arms["dspark"] * 0.98  # first stop against the whole staircase
+    assert speed[128]["dspark"] < speed[128]["none"]
+
+
+def test_a_story_by_hand():
+    speed = {
+        1: {"none": 10.0, "fixed": 20.0, "adaptive": 19.0},
+        8: {"none": 40.0, "fixed": 60.0, "adaptive": 66.0},
+        64: {"none": 100.0, "fixed": 45.0, "adaptive": 150.0},
+    }
+    text = dspark_cliff._story(speed)
+    assert "peaks at 8 requests, is 25% below that at 64, and is -55% against none" in text
+    assert "adaptive is +50% against none at 64, and at worst -5.0%" in text
+    assert text.endswith("(at 1)")
+
+
+def test_a_markov_head_lengthens_every_domains_rounds():
+    config = {**CONFIG, "trace": read_option("trace", "small_semi_t1", "test")}
+    config["trace"] = {k: v for k, v in config["trace"].items() if k != "at_temperature"}
+    traces = dspark_lengths.recordings(config)
+    assert traces["block"]["recording"] == "small_block_t1"
+    semi, block = (dspark_lengths.lengths(traces[name]) for name in ("semi", "block"))
+    assert set(semi) == set(block) == {"arithmetic", "report", "docs", "code", "all"}
+    assert all(semi[name] > block[name] > 1 for name in semi)
+    errors = dspark_lengths.calibration_errors(config, traces["semi"])
+    before, after = errors["ece_before"], errors["ece_after"]
+    assert len(before) == 7
+    assert all(a <= b for a, b in zip(after, before, strict=True))
