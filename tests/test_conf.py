@@ -12,6 +12,7 @@ from simulator.command_line import CONF, GROUPS, job_overrides, parse
 from simulator.inputs import load_cost
 from simulator.load_policy import make_policy
 from simulator.settings import read_settings
+from simulator.sweep.objective import split_objective
 from traces.catalog import known_recordings
 
 FILES = sorted(path.relative_to(CONF) for path in CONF.rglob("*.yaml"))
@@ -42,7 +43,7 @@ def test_every_file_composes(path):
     name = str(path.with_suffix(""))
     if path.parts[0] in GROUPS:
         config = composed("config", f"{path.parts[0]}={path.stem}")
-        settings = read_settings(config)
+        settings = read_settings(split_objective(config)[0])
         assert settings.requests > 0
     else:
         assert composed(name)
@@ -80,5 +81,15 @@ def test_experiments_are_sweeps(name, jobs):
         make_policy(config["policy"])
 
 
-def test_all_experiments_are_tested():
-    assert options("experiment") == ["arrival_rate_sweep", "bursty_arrivals", "concurrency_sweep"]
+@pytest.mark.parametrize("name", options("experiment"))
+def test_every_experiment_composes(name):
+    """All of its jobs, of which a policy and settings can be made."""
+    if name.endswith("_optuna"):
+        pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
+    command = parse([f"experiment={name}"])
+    jobs = job_overrides(command) or [[f"experiment={name}"]]
+    assert len({tuple(job) for job in jobs}) == len(jobs)
+    for overrides in (jobs[0], jobs[-1]):
+        config = composed("config", *overrides)
+        read_settings(split_objective(config)[0])
+        make_policy(config["policy"])

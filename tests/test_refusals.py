@@ -114,10 +114,10 @@ def test_errors_of_ours_keep_their_traceback():
 
 
 def test_interrupted_run_leaves_nothing(here, recorded, capsys, monkeypatch):
-    def interrupted(job, on_finish=None):
+    def interrupted(job, ledger, on_finish=None):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(run_module, "simulate", interrupted)
+    monkeypatch.setattr(run_module, "_serve", interrupted)
     assert main([f"trace={recorded}"]) == 130
     assert capsys.readouterr().err == "interrupted\n"
     assert list(here.iterdir()) == []

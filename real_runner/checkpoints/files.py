@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import struct
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from traces.errors import InputError
+from traces.strict_json import loads
 
 WANTED = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]  # of a hub repository
 ACCEPTED = "a folder with config.json and *.safetensors, or a hub id owner/name"
@@ -96,11 +96,12 @@ def open_checkpoint(name: str, what: str) -> Checkpoint:
     for path in _weight_files(folder, what, name):
         try:
             _, entries = read_header(path)
-        except (OSError, ValueError, struct.error) as error:
+            found = {key: (path, tuple(entry["shape"])) for key, entry in entries.items()}
+        except (OSError, ValueError, struct.error, LookupError, TypeError, AttributeError) as error:
             raise InputError(
                 f"{what} {name}: {path.name} is not a readable safetensors file ({one_line(error)})"
             ) from error
-        tensors |= {key: (path, tuple(entry["shape"])) for key, entry in entries.items()}
+        tensors |= found
     return Checkpoint(what, name, folder, config, tensors)
 
 
@@ -111,7 +112,7 @@ def read_header(path: Path) -> tuple[bytes, dict]:
         if length > path.stat().st_size:
             raise ValueError("header longer than the file")
         raw = file.read(length)
-    entries = json.loads(raw)
+    entries = loads(raw.decode("utf-8"))
     return raw, {name: entry for name, entry in entries.items() if name != "__metadata__"}
 
 
@@ -136,7 +137,7 @@ def _folder(name: str, what: str) -> Path:
 def _weight_files(folder: Path, what: str, name: str) -> list[Path]:
     index = folder / "model.safetensors.index.json"
     if index.exists():
-        names = sorted(set(_read_json(index, what, name).get("weight_map", {}).values()))
+        names = _parts(_read_json(index, what, name).get("weight_map"), what, name)
     else:
         names = ["model.safetensors"]
     missing = [part for part in names if not (folder / part).is_file()]
@@ -149,11 +150,23 @@ def _weight_files(folder: Path, what: str, name: str) -> list[Path]:
     return [folder / part for part in names]
 
 
+def _parts(weight_map: object, what: str, name: str) -> list[str]:
+    """Files that an index names: beside it, and nowhere else."""
+    names = list(weight_map.values()) if isinstance(weight_map, dict) else []
+    for part in names:
+        if not (isinstance(part, str) and re.fullmatch(r"[\w][\w.-]*\.safetensors", part)):
+            raise InputError(
+                f"{what} {name}: weight_map of model.safetensors.index.json names "
+                f"{ascii(part):.80}; accepted: .safetensors files beside it"
+            )
+    return sorted(set(names))
+
+
 def _read_json(path: Path, what: str, name: str) -> dict:
     if not path.is_file():
         raise InputError(f"{what} {name}: no {path.name}; accepted: {ACCEPTED}")
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise InputError(f"{what} {name}: {path.name} is not JSON ({one_line(error)})") from error
     if not isinstance(content, dict):

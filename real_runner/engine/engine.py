@@ -120,12 +120,16 @@ class Engine:
             root = self.verifier.first(logits, seed)
         elif self.target.device.type == "cuda":
             torch.cuda.synchronize(self.target.device)  # else the next step would pay for it
+        self._join(row, len(prompt), root)
+        return root
+
+    def _join(self, row: int, length: int, root: int) -> None:
+        """A request whose `length` tokens are cached takes the last place."""
         self.row = np.append(self.row, row)
+        self.length = np.append(self.length, length)
+        self.root = np.append(self.root, root)
         self._serial = np.append(self._serial, self._admitted)
         self._admitted += 1
-        self.length = np.append(self.length, len(prompt))
-        self.root = np.append(self.root, root)
-        return root
 
     @property
     def _taps(self) -> tuple[int, ...]:

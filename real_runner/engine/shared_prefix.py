@@ -32,8 +32,7 @@ class SharedPrefixEngine(Engine):
             cache.ensure(length + HEADROOM)
         for store, kept in zip(self._stores(), self._read[name], strict=True):
             store[:, row, :, :length] = kept
-        self.row = np.append(self.row, row)
-        self.length, self.root = np.append(self.length, length), np.append(self.root, root)
+        self._join(row, length, root)
         return root
 
     def _caches(self):

@@ -8,7 +8,6 @@ carry `domain` or `category`, `max_new_tokens` and `seed`; other keys are left a
 from __future__ import annotations
 
 import codecs
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ import numpy as np
 from real_runner.serving.requests import Requests, check_fits
 from real_runner.settings import LONGEST, RecordSettings
 from traces.errors import InputError
+from traces.strict_json import loads
 
 if TYPE_CHECKING:
     from real_runner.engine.models import LivePair, TextCoder
@@ -64,11 +64,11 @@ def read_prompts(path: str | Path) -> list[PromptLine]:
 
 def _line(where: str, row: bytes) -> PromptLine:
     try:
-        node = json.loads(row.decode("utf-8"))
+        node = loads(row.decode("utf-8"))
     except UnicodeDecodeError as error:
         bad = row[error.start : error.start + 1]
         raise InputError(f"{where}: byte {bad!r} is not UTF-8; accepted: UTF-8 text") from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         reason = str(error).splitlines()[0]
         raise InputError(f"{where}: not JSON ({reason}); accepted: one object a line") from None
     if not isinstance(node, dict):
