@@ -9,7 +9,7 @@ POLICIES := autoregressive,fixed_chain,tuned_chain,fixed_tree,cast,treespark,pri
 GPU_WORDS := $(if $(SHAPE),shape=$(SHAPE)) $(if $(MODE),mode=$(MODE)) $(WORDS)
 GPU := $(BIN)/python -m real_runner.tasks.gpu
 
-.PHONY: help demo test lint bench figures gpu gpu-tests gpu-next gpu-list gpu-surface gpu-validate
+.PHONY: help demo test fuzz lint bench figures gpu gpu-tests gpu-next gpu-list gpu-surface gpu-validate
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
 
@@ -19,18 +19,21 @@ $(VENV)/base: pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/test: $(VENV)/base
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[live,test]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[live,test,sweep]'
 	@touch $@
 
 demo: $(VENV)/base ## compare every policy over five concurrencies on the shipped recordings
 	$(BIN)/python -m simulator -m +policy=$(POLICIES) max_concurrency=1,4,16,64,256 hydra.sweep.dir=$(RUN)
 	$(BIN)/python -m analysis $(RUN) --out $(RUN)/figures
 
-figures: $(VENV)/base ## redraw the figures of the last demo (RUN=folder for another sweep)
-	$(BIN)/python -m analysis $(RUN) --out $(RUN)/figures
+figures: $(VENV)/base ## every figure that the last demo has data for (RUN=folder for another sweep)
+	$(BIN)/python -m analysis figures $(RUN) --out $(RUN)/figures
 
 test: $(VENV)/test ## set up and run every test
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+fuzz: $(VENV)/test ## 10,000 damaged files against every reader
+	$(BIN)/python tests/fuzz/run.py --cases 10000 --seed 0
 
 lint: $(VENV)/test ## ruff, as in continuous integration
 	$(BIN)/ruff check .

@@ -72,10 +72,34 @@ CHECKS: dict[str, Check] = {
     "p99_tpot_ms": MAYBE_NUMBER,
     "acceptance_length": MAYBE_NUMBER,
     "draft_nodes_per_request": MAYBE_NUMBER,
-    "share_verified_accepted": (lambda v: v is None or _is_share(v), "a share from 0 to 1, or null"),
+    "share_verified_accepted": (lambda v: v is None or _is_share(v), "a share up to 1, or null"),
     "ttft_note": (lambda value: value is None or isinstance(value, str), "a text, or null"),
     "cost_shares": (_is_shares, "time shares measured, interpolated, modelled, clamped"),
     "acceptance_length_by_budget": (_is_curve, "a mapping of budget to length, or null"),
+}
+
+
+_NUMBERS: Check = (
+    lambda value: isinstance(value, dict) and all(map(_is_number, value.values())),
+    "a mapping of names to numbers from 0",
+)
+_MAPPINGS: Check = (
+    lambda value: isinstance(value, dict) and all(isinstance(v, dict) for v in value.values()),
+    "a mapping of names to mappings",
+)
+# Keys that a summary may lack, or have as null.
+OPTIONAL: dict[str, Check] = {
+    **dict.fromkeys(("policy_config", "server", "window"), MAPPING),
+    "step_ms": _NUMBERS,
+    "goodput": _NUMBERS,
+    "by_domain": _MAPPINGS,
+    "server.max_num_seqs": POSITIVE,
+    "server.replicas": POSITIVE,
+    "window.kind": TEXT,
+    "window.start_s": NUMBER,
+    "window.end_s": NUMBER,
+    "window.requests": COUNT,
+    "rejected": COUNT,
 }
 
 
@@ -84,20 +108,23 @@ def check_summary(data: Any) -> None:
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise InputError(f'not a result summary, expected format "{FORMAT}"')
     if data.get("version") != VERSION:
-        raise InputError(f"version {data.get('version')!r:.40} is not supported, expected {VERSION}")
+        found = data.get("version")
+        raise InputError(f"version {found!r:.40} is not supported, expected {VERSION}")
     for name, check in CHECKS.items():
         check_key(data, name, check)
+    for name, check in OPTIONAL.items():
+        first, _, second = name.partition(".")
+        held = data if not second else data.get(first) or {}
+        if held.get(second or first) is not None:
+            check_key(data, name, check)
     over = data["completed"] + _whole_or_0(data.get("rejected"))  # rejected ones never complete
     if over < data["num_prompts"]:
         raise InputError(f"incomplete: {over} of {data['num_prompts']} prompts done")
-    if data["completed"] > data["num_prompts"]:
-        raise InputError(f"completed is {data['completed']}, expected {data['num_prompts']}, num_prompts")
-    if None not in (data["median_tpot_ms"], data["p99_tpot_ms"]):
-        if data["median_tpot_ms"] > data["p99_tpot_ms"] * (1 + 1e-9):
-            raise InputError(
-                f"median_tpot_ms is {data['median_tpot_ms']}, expected at most p99_tpot_ms, "
-                f"{data['p99_tpot_ms']}"
-            )
+    if over > data["num_prompts"]:
+        raise InputError(f"{over} prompts completed or rejected, expected {data['num_prompts']}")
+    median, p99 = data["median_tpot_ms"], data["p99_tpot_ms"]
+    if None not in (median, p99) and median > p99 * (1 + 1e-9):
+        raise InputError(f"median_tpot_ms is {median}, expected at most p99_tpot_ms, {p99}")
 
 
 def check_key(data: dict, name: str, check: Check, where: str = "") -> None:

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from traces.errors import InputError
+from traces.strict_json import first_twice
 
-MOST_ROWS = 10**9  # a file of a few bytes can claim any number
+ROWS_PER_BYTE = 8  # times hardly ever repeat: a file that holds more rows was made to burst
 LARGEST_S = 1e12
 
 
@@ -48,12 +49,15 @@ def read_columns(
 
     try:
         names = _names(path, rows, what)
-        missing = [name for name in kinds if names.count(name) != 1]
+        missing = [name for name in kinds if name not in names]
         if missing:
             raise InputError(
-                f"{path}: no column {missing[0]}, or several; accepted: a run made by this version"
+                f"{path}: no column {missing[0]}; accepted: a run made by this version"
             )
-        order = ["request"] if names.count("request") == 1 else []
+        twice = first_twice(names)
+        if twice is not None:
+            raise InputError(f"{path}: column {twice!r:.60} is there twice; accepted: once")
+        order = ["request"] if "request" in names else []
         table = parquet.read_table(path, columns=[*dict.fromkeys([*kinds, *order])])
         table = table.sort_by("request") if order else table  # a long run's come as they end
         columns = {name: table[name].to_numpy() for name in kinds}
@@ -70,10 +74,10 @@ def _names(path: Path, rows: int | None, what: str) -> list[str]:
     from pyarrow import parquet
 
     metadata = parquet.read_metadata(path)
-    if metadata.num_rows > MOST_ROWS or rows not in (None, metadata.num_rows):
-        raise InputError(
-            f"{path}: {metadata.num_rows} rows, expected {what} of a run, {rows or 'fewer'}"
-        )
+    most = ROWS_PER_BYTE * path.stat().st_size
+    if metadata.num_rows > most or rows not in (None, metadata.num_rows):
+        wanted = f"at most {most}" if rows is None else str(rows)
+        raise InputError(f"{path}: {metadata.num_rows} rows, expected {what} of a run, {wanted}")
     return list(metadata.schema.to_arrow_schema().names)
 
 

@@ -18,9 +18,9 @@ def write_latency(path: Path, fit: Fit) -> Path:
     Raises:
         InputError: a folder that cannot be written to.
     """
-    import yaml
+    from traces.plain_yaml import dump_yaml
 
-    text = yaml.safe_dump(node_of(path.stem, fit), sort_keys=False, allow_unicode=True)
+    text = dump_yaml(node_of(path.stem, fit))
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -13,10 +13,12 @@ import numpy as np
 
 from analysis.columns import COUNTS, FLAGS, SECONDS, WHOLE, read_columns
 from traces.errors import InputError
+from traces.strict_json import first_twice
 
 REQUIRED = ("batch", "width", "round_ms", "committed")
 OPTIONAL = ("draft_ms", "context", "tree", "drafted", "nodes", "ordered", "graph")
 STEPS = "steps.parquet"
+MOST_BATCH = 100_000  # every request of a round is priced
 FEWEST = 4  # rounds: two to fit, two to judge
 
 
@@ -110,9 +112,10 @@ def _check_names(path: Path, names: list[str]) -> None:
     for name in names:
         if name not in (*REQUIRED, *OPTIONAL):
             accepted = ", ".join((*REQUIRED, *OPTIONAL))
-            raise InputError(f"{path}: column {name!r} is not known; accepted: {accepted}")
-        if names.count(name) > 1:
-            raise InputError(f"{path}: column {name} is there twice; accepted: once")
+            raise InputError(f"{path}: column {name!r:.60} is not known; accepted: {accepted}")
+    twice = first_twice(names)
+    if twice is not None:
+        raise InputError(f"{path}: column {twice} is there twice; accepted: once")
 
 
 def _column(path: Path, name: str, cells: tuple[str, ...]) -> np.ndarray:
@@ -121,7 +124,8 @@ def _column(path: Path, name: str, cells: tuple[str, ...]) -> np.ndarray:
     for row, value in enumerate(values, start=1):
         if not check(value):
             raise InputError(
-                f"{path}: row {row}, column {name}: value {cells[row - 1]!r:.60}; accepted: {accepted}"
+                f"{path}: row {row}, column {name}: value {cells[row - 1]!r:.60}; "
+                f"accepted: {accepted}"
             )
     return np.array(values, float)
 
@@ -146,7 +150,7 @@ def _whole(least: int) -> tuple[Callable[[float], bool], str]:
 _FLAG = (lambda x: x in (0.0, 1.0), "true or false, 1 or 0")
 _TIME = (lambda x: 0 < x < 1e9, "a finite number of milliseconds above 0")
 _KINDS: dict[str, tuple[Callable[[float], bool], str]] = {
-    "batch": _whole(1),
+    "batch": (lambda x: x <= MOST_BATCH and _whole(1)[0](x), f"1 to {MOST_BATCH}"),
     "width": _whole(0),
     "round_ms": _TIME,
     "committed": _whole(0),
@@ -197,7 +201,7 @@ def _read_run(folder: Path) -> Rounds:
 
 
 _OF_STEPS = {
-    "batch": COUNTS,
+    "batch": replace(COUNTS, most=MOST_BATCH, accepted=f"whole numbers, 1 to {MOST_BATCH}"),
     "draft_nodes": WHOLE,
     "step_s": replace(SECONDS, least=1e-12, accepted="finite seconds above 0"),
     "draft_s": SECONDS,

@@ -6,6 +6,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -141,7 +142,8 @@ def _read(run: Summary) -> Run:
             raise InputError(f"{run.path}: {error}") from None
     path = run.path.with_name(FILE_NAME)
     requests = read_columns(path, _COLUMNS, "the requests", run.data["num_prompts"])
-    for low, high in (("arrival_s", "first_token_s"), ("first_token_s", "finish_s"), ("arrival_s", "finish_s")):
+    times = ("arrival_s", "first_token_s", "finish_s")
+    for low, high in combinations(times, 2):
         check_rising(path, requests, low, high)
     check_rising(path, requests, "window_tokens", "output_tokens")
     return Run(run, requests)

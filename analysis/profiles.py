@@ -12,6 +12,7 @@ from typing import Any
 
 import traces
 from traces.errors import InputError
+from traces.strict_json import first_twice
 
 SHIPPED = Path(traces.__file__).parent / "latency"
 _COLUMNS = ("batch", "kv_prefix_tokens")
@@ -88,10 +89,11 @@ def read_profile(path: Path) -> Profile:
             key, point = _point(row, header)
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"{path}: line {number}: {error!r}, expected a row of times") from None
-        if point[0] in [tokens for tokens, *_ in groups[key]]:
-            raise InputError(f"{path}: line {number}: {point[0]} tokens again, expected each once")
         groups[key].append(point)
-    slices = [_slice(key, sorted(points)) for key, points in sorted(groups.items(), key=_order)]
+    try:
+        slices = [_slice(key, sorted(points)) for key, points in sorted(groups.items(), key=_order)]
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
     if not slices:
         raise InputError(f"{path}: no rows, expected verify times")
     return Profile(path.stem, header, tuple(slices))
@@ -104,6 +106,9 @@ def _order(item: tuple[tuple[str, int | None], Any]) -> tuple:
 
 def _slice(key: tuple[str, int | None], points: Sequence[tuple[int, float, bool]]) -> Slice:
     tokens, times, eager = zip(*points, strict=True)
+    twice = first_twice(tokens)
+    if twice is not None:
+        raise InputError(f"batch {key[0]}: two times of {twice} tokens, expected one")
     return Slice(*key, tokens, times, eager)
 
 
@@ -126,9 +131,9 @@ def _rows(path: Path) -> Iterable[dict[str, str]]:
             rows, names = list(reader), list(reader.fieldnames or ())
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{path}: unreadable ({error}), expected a table of times") from error
-    twice = [name for name in names if names.count(name) > 1]
-    if twice:
-        raise InputError(f"{path}: column {twice[0]!r} is there twice, expected once")
+    twice = first_twice(names)
+    if twice is not None:
+        raise InputError(f"{path}: column {twice!r:.60} is there twice, expected once")
     if rows and None in rows[0]:
         raise InputError(f"{path}: line 2 has more values than columns, expected as many")
     wanted = "verify_ms" in (rows[0] if rows else {})

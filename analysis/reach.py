@@ -76,7 +76,7 @@ def _trace(node: dict[str, Any]) -> dict[str, Any]:
     return {
         "content_hash": node["content_hash"],
         "split": node.get("split"),
-        "domains": sorted(domains) if isinstance(domains, list) else domains,
+        "domains": sorted(domains, key=repr) if isinstance(domains, list) else domains,
     }
 
 

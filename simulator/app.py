@@ -6,40 +6,27 @@ a refused command leaves nothing behind.
 
 from __future__ import annotations
 
-import hashlib
+import json
 import os
-import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
 import hydra
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
-from hydra.core.hydra_config import HydraConfig
-from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from hydra.plugins.sweeper import Sweeper
 
-from simulator.command_line import CONF, composed_jobs, normalised, parse
+from simulator.command_line import CONF, Command, Survey, normalised, parse, survey
 from simulator.one_line import one_line
-from traces.pipes import silence_output
+from simulator.sweep.composed import KEY, OURS
+from simulator.sweep.errors import REFUSED, JobFailed
+from simulator.sweep.job import is_elsewhere, job
+from simulator.sweep.names import folder_name
+from simulator.sweep.objective import Objective, names, split_objective
+from traces.errors import InputError
 
 INTERRUPTED = 130  # 128 + SIGINT
-REFUSED = 2
-LONGEST = 200  # characters of a job's folder name
-
-
-def folder_name(overrides: str) -> str:
-    """A job's folder from its overrides: no separators or quotes, and a length any disk takes."""
-    name = re.sub(r"[^A-Za-z0-9=,._+-]+", "_", overrides) or "default"
-    if name in (overrides, "default") and len(name) <= LONGEST:
-        return name
-    # A changed or cut name could be another job's as well: the hash keeps them apart.
-    return f"{name[:LONGEST]}-{hashlib.sha256(overrides.encode()).hexdigest()[:12]}"
-
-
-OmegaConf.register_new_resolver("folder_name", folder_name, replace=True)
+# Settings that no policy is fitted to.
+_LOAD = ("seed", "num_prompts", "request_rate", "burstiness", "goodput")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -47,39 +34,75 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         words = normalised(sys.argv[1:] if argv is None else argv)
         command = parse(words)
-        if command.runs:
-            _check(composed_jobs(command))
-        with _arguments(words), _composed_once(command.runs):
-            _job()
+        if not command.runs:
+            _call_hydra(words)
+            return 0
+        return _run(words, command)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
     except SystemExit as end:  # from Hydra (--help), or from a refused job
         return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except JobFailed as failure:  # it was printed
+        return failure.status
     except Exception as error:
         line = one_line(error)
         if line is None:
             raise
         print(f"error: {line}", file=sys.stderr)
         return REFUSED
-    return 0
 
 
-def _check(jobs: list[dict[str, Any]]) -> None:
+def _run(words: list[str], command: Command) -> int:
+    """Check everything, then let Hydra run it."""
+    from simulator.sweep.launch import launched_by
+    from simulator.sweep.state import Sweep
+
+    found = survey(command)
+    objective = _check(found)
+    with Sweep(found.total, objective) as sweep, launched_by(sweep), _composed_once():
+        _call_hydra(_with_our_files(words, command))
+    return sweep.status
+
+
+def _check(found: Survey) -> Objective | None:
+    """Refuse what the jobs would refuse before they start; the objective of all of them.
+
+    Policies are fitted in it. Where the jobs run in other processes, which have to fit them again,
+    those of jobs that differ in their load are fitted once.
+    """
+    from simulator.settings import read_settings
     from simulator.tasks import check
 
-    for config in jobs:
-        check(config)
+    once, fitted, objective = is_elsewhere(found.launcher), set(), None
+    for job_config in found.jobs:
+        config, objective = split_objective(job_config)
+        key = json.dumps({k: v for k, v in config.items() if k not in _LOAD})
+        if once and key in fitted:
+            read_settings(config)
+        else:
+            check(config)
+        fitted.add(key)
+    if objective is None and found.searches:
+        raise InputError(f"objective is null; accepted with a sweeper that searches: {names()}")
+    return objective
 
 
-@contextmanager
-def _arguments(words: list[str]):
+def _with_our_files(words: list[str], command: Command) -> list[str]:
+    """`words` with the one that leaves ``.hydra`` to us, unless they say something about it."""
+    if any(word.lstrip("+~").startswith(KEY) for word in words):
+        return words
+    at = words.index(command.overrides[0]) if command.overrides else 0  # overrides stay together
+    return [*words[:at], OURS, *words[at:]]
+
+
+def _call_hydra(words: list[str]) -> None:
     """Hydra reads sys.argv, and raises its errors to us instead of printing them if told so."""
     before, full = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
     sys.argv = [sys.argv[0], *words]
     os.environ["HYDRA_FULL_ERROR"] = "1"
     try:
-        yield
+        _hydra()
     finally:
         sys.argv = before
         os.environ.pop("HYDRA_FULL_ERROR")
@@ -88,38 +111,20 @@ def _arguments(words: list[str]):
 
 
 @contextmanager
-def _composed_once(checked: bool):
+def _composed_once() -> Iterator[None]:
     """Keep Hydra from composing every job of a sweep only to see that it can: `_check` has.
 
     Composing is most of the time of a sweep of short runs, and Hydra does it again for each run.
     """
-    if checked:
-        BasicSweeper.validate_batch_is_legal = lambda self, batch: None
+    # Of the base class: Hydra loads its plugins' modules anew, and their classes with them.
+    original = Sweeper.validate_batch_is_legal
+    Sweeper.validate_batch_is_legal = lambda self, batch: None
     try:
         yield
     finally:
-        if checked:
-            del BasicSweeper.validate_batch_is_legal  # the inherited one is back
+        Sweeper.validate_batch_is_legal = original
 
 
-@hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")
-def _job(cfg: DictConfig) -> None:
-    """One job, in the folder that Hydra made for it."""
-    from simulator.results import discard
-    from simulator.tasks import perform
+_hydra = hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(job)
 
-    running = HydraConfig.get()
-    folder = Path(running.runtime.output_dir)
-    sweep = " ".join(running.overrides.task) if running.mode == RunMode.MULTIRUN else None
-    try:
-        perform(OmegaConf.to_container(cfg, resolve=True), folder, sweep)
-    except BrokenPipeError:  # the reader of our output has left; Hydra would call that an error
-        silence_output()
-        raise SystemExit(0) from None
-    except BaseException as error:
-        discard(folder)
-        line = one_line(error)
-        if line is None:
-            raise
-        print(f"error: {line}", file=sys.stderr)
-        raise SystemExit(REFUSED) from None
+__all__ = ["folder_name", "main"]

@@ -21,6 +21,7 @@ CONF = Path(simulator.__file__).resolve().parents[1] / "conf"
 GROUPS = ("policy", "trace", "latency", "server", "experiment")
 FILES = {"trace": ("recording", (".safetensors", ".json")), "latency": ("profile", (".csv",))}
 KEYS = {"tournament": "tournament.rivals"}  # folders of conf/ whose files a key names
+BESIDE = ("objective", "direction")  # keys that the configuration need not have
 _UNQUOTED = re.compile(r"[A-Za-z0-9_./-]+")
 Composer = Callable[[Sequence[str]], Any]
 MOST_CHECKED = 256  # combinations of a sweep that are all checked before it starts
@@ -44,6 +45,8 @@ def normalised(words: Sequence[str]) -> list[str]:
             result += _group(key.lstrip("+"), value)
         elif equals and key.lstrip("+") in KEYS:
             result.append(f"{KEYS[key.lstrip('+')]}={value}")
+        elif equals and key.lstrip("+") in BESIDE:
+            result.append(f"++{key.lstrip('+')}={value}")
         else:
             result.append(word)
     return result
@@ -102,6 +105,31 @@ def _refuse(message: str) -> NoReturn:
     raise InputError(" ".join(message.split()))
 
 
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What a command will do, as far as that can be known before it starts."""
+
+    jobs: list[dict[str, Any]]  # configurations, as plain data; see `composed_jobs`
+    total: int | None  # jobs, where the sweeper's configuration says how many
+    launcher: str  # its class
+    searches: bool  # whether the sweeper needs a number of every job
+
+
+def survey(command: Command) -> Survey:
+    """The jobs of the command; writes nothing. Raises as `composed_jobs` does."""
+    from hydra.types import RunMode
+
+    with _composer() as composed:
+        try:
+            words, hydra = _expanded(command, composed)
+            jobs = [_composed_job(job, composed) for job in _bounded(words)]
+        except ValueError as error:  # a group set to a number or to null
+            raise InputError(str(error)) from error
+    trials = hydra.sweeper.get("n_trials")  # of Optuna
+    swept = command.multirun or hydra.mode == RunMode.MULTIRUN
+    return Survey(jobs, trials or len(words), hydra.launcher._target_, swept and trials is not None)
+
+
 def composed_jobs(command: Command) -> list[dict[str, Any]]:
     """The configurations of the command's jobs, as plain data; writes nothing.
 
@@ -111,11 +139,7 @@ def composed_jobs(command: Command) -> list[dict[str, Any]]:
     Raises:
         InputError, and Hydra's and OmegaConf's own errors: see `simulator.one_line`.
     """
-    with _composer() as composed:
-        try:
-            return [_composed_job(job, composed) for job in _bounded(_expanded(command, composed))]
-        except ValueError as error:  # a group set to a number or to null
-            raise InputError(str(error)) from error
+    return survey(command).jobs
 
 
 def _composed_job(job: list[str], composed: Composer) -> dict[str, Any]:
@@ -134,7 +158,7 @@ def _composed_job(job: list[str], composed: Composer) -> dict[str, Any]:
 def job_overrides(command: Command) -> list[list[str]]:
     """The overrides of every job of the command. Raises as `composed_jobs` does."""
     with _composer() as composed:
-        return _expanded(command, composed)
+        return _expanded(command, composed)[0]
 
 
 @contextmanager
@@ -162,8 +186,8 @@ def _searchpath(command: Command) -> list[str]:
     return [f"hydra.searchpath=[{_quoted('file://' + os.path.abspath(command.config_dir))}]"]
 
 
-def _expanded(command: Command, composed: Composer) -> list[list[str]]:
-    """Overrides of every job, the folder of further configurations among them."""
+def _expanded(command: Command, composed: Composer) -> tuple[list[list[str]], Any]:
+    """Overrides of every job, the folder of further configurations among them; Hydra's node."""
     from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
     from hydra.core.global_hydra import GlobalHydra
     from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -175,13 +199,13 @@ def _expanded(command: Command, composed: Composer) -> list[list[str]]:
     fixed = [o.input_line for o in given if not o.is_sweep_override()]
     hydra = composed([*extra, *fixed]).hydra
     if not command.multirun and hydra.mode != RunMode.MULTIRUN:
-        return [[*extra, *command.overrides]]
+        return [[*extra, *command.overrides]], hydra
     if not hydra.sweeper._target_.endswith(".BasicSweeper"):
-        return [[*extra, *fixed]]
+        return [[*extra, *fixed]], hydra
     swept = [f"{key}={value}" for key, value in (hydra.sweeper.params or {}).items()]
     both = parser.parse_overrides([*swept, *command.overrides])
     own = [o for o in both if not o.get_key_element().startswith("hydra.")]
-    return [[*extra, *job] for job in BasicSweeper.split_arguments(own, None)[0]]
+    return [[*extra, *job] for job in BasicSweeper.split_arguments(own, None)[0]], hydra
 
 
 def _bounded(jobs: list[list[str]]) -> list[list[str]]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
 from traces.errors import InputError
+from traces.strict_json import loads
 
 NUMBER = int | float
 NUMBERS = list
@@ -24,19 +24,15 @@ _SHOWN = 60  # characters of a refused value
 def load_json(path: Path, format_name: str) -> dict[str, Any]:
     """The object in the file; InputError unless its `format` is `format_name`."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_constant)
+        data = loads(path.read_text(encoding="utf-8"), constants=False)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}; accepted: a {format_name} file") from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise InputError(f"{path}: not JSON: {' '.join(str(error).split())}") from None
     found = data.get("format") if isinstance(data, dict) else data
     if not isinstance(data, dict) or found != format_name:
         refuse(path, "format", found, repr(format_name))
     return data
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number of JSON")
 
 
 def check_keys(node: Mapping[str, Any], kinds: Mapping[str, Any], path: Path, at: str = "") -> None:
@@ -47,6 +43,7 @@ def check_keys(node: Mapping[str, Any], kinds: Mapping[str, Any], path: Path, at
     for key in [*kinds, *node]:
         if key not in kinds or key not in node:
             what = "missing" if key in kinds else "unknown"
+            key = key if key.isprintable() else ascii(key)
             raise InputError(f"{path}: {at}{key} is {what}; accepted: {', '.join(kinds)}")
     for key, kind in kinds.items():
         below = isinstance(kind, Mapping)

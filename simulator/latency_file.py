@@ -2,20 +2,25 @@
 
 The file's keys are those of a file under ``conf/latency``. They become overrides of the group's
 default, in the place of the word: what it leaves out stays at the default, and words that come
-after it override it.
+after it override it. The tables that it names lie below its own folder or the working one: a file
+that somebody else wrote opens no others.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from traces.errors import InputError
+from traces.named_paths import below
+from traces.plain_yaml import load_yaml
 
 ENDINGS = (".yaml", ".yml")
+LONGEST = 32_768  # characters: Hydra takes seconds to read more
+_KEY = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_PATHS = ("profile", "roofline.calibrate")  # keys whose value may be the path of a table
 
 
 def is_file(value: str) -> bool:
@@ -36,13 +41,29 @@ def overrides_of(value: str) -> list[str]:
         )
     path = Path(value)
     node = {"name": path.stem, **_read(path)}
-    return [f"++latency.{key}={literal(item)}" for key, item in _flat("", node)]
+    settings = dict(_flat("", node))
+    for key in _PATHS:
+        _check_path(path, key, settings.get(key))
+    return [f"++latency.{key}={literal(item)}" for key, item in settings.items()]
+
+
+def _check_path(path: Path, key: str, value: Any) -> None:
+    if not isinstance(value, str) or (key == "profile" and not value.endswith(".csv")):
+        return  # a shipped name, or refused where it is read
+    if below(value, Path(), path.parent) is None:
+        raise InputError(
+            f"{path}: {key} is {value!r:.80}; accepted: a table below the file's folder or the "
+            "working one"
+        )
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        node = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        text = path.read_text(encoding="utf-8")
+        if len(text) > LONGEST:
+            raise ValueError(f"{len(text)} characters, more than {LONGEST}")
+        node = load_yaml(text)
+    except (OSError, ValueError) as error:
         reason = " ".join(str(getattr(error, "strerror", None) or error).split())
         raise InputError(
             f"{path}: no latency configuration that can be read ({reason}); accepted: a YAML file "
@@ -50,7 +71,22 @@ def _read(path: Path) -> dict[str, Any]:
         ) from error
     if not isinstance(node, dict) or not all(isinstance(key, str) for key in node):
         raise InputError(f"{path}: holds {node!r:.60}; accepted: KEY: VALUE lines")
+    _check_plain(path, node)
     return node
+
+
+def _check_plain(path: Path, node: Any) -> None:
+    """Keys are names, and texts stand for themselves: nothing that Hydra reads another way."""
+    if isinstance(node, Mapping):
+        for key, item in node.items():
+            if not (isinstance(key, str) and _KEY.fullmatch(key)):
+                raise InputError(f"{path}: key {key!r:.60}; accepted: names of settings")
+            _check_plain(path, item)
+    elif isinstance(node, list):
+        for item in node:
+            _check_plain(path, item)
+    elif isinstance(node, str) and ("${" in node or not node.isprintable()):
+        raise InputError(f"{path}: holds {node!r:.60}; accepted: plain texts of one line")
 
 
 def _flat(prefix: str, node: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

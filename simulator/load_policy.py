@@ -26,6 +26,7 @@ def make_policy(node: Mapping[str, Any]) -> Policy:
     if not isinstance(target, str):
         raise InputError(f"policy._target_ is {target!r}; accepted: the import path of a Policy")
     settings = {key: value for key, value in node.items() if key != "name"}
+    _check_targets(settings)
     try:
         policy = instantiate(settings, _convert_="all")
     except InstantiationException as error:
@@ -33,6 +34,25 @@ def make_policy(node: Mapping[str, Any]) -> Policy:
     if not isinstance(policy, Policy):
         raise InputError(f"policy._target_ is {target!r}; accepted: a subclass of Policy")
     return policy
+
+
+def _check_targets(value: Any) -> None:
+    """InputError for a `_target_`, however deep, that is no policy: it could do anything."""
+    from hydra.utils import get_object
+
+    inner = value.values() if isinstance(value, Mapping) else value
+    for one in inner if isinstance(value, Mapping | list | tuple) else ():
+        _check_targets(one)
+    target = value.get("_target_") if isinstance(value, Mapping) else None
+    if target is None:
+        return
+    try:
+        found = get_object(str(target))
+    except Exception:  # whatever importing it raises; `instantiate` says it better
+        return
+    ours = isinstance(found, type) and found.__module__.startswith("simulator.")
+    if not ours and not (isinstance(found, type) and issubclass(found, Policy)):
+        raise InputError(f"policy._target_ is {target!r}; accepted: a subclass of Policy")
 
 
 def _reason(target: str, settings: Mapping[str, Any], error: Exception) -> str:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 from traces.errors import InputError
 
+PLUGINS = {"hydra/launcher": {"ray": "ray"}, "hydra/sweeper": {}}  # extras of groups of Hydra's
+
 
 def one_line(error: BaseException, keys: Sequence[str] | None = None) -> str | None:
     """What to print after ``error:``; None for an error that is ours, not the user's.
@@ -34,7 +36,11 @@ def _missing_option(error) -> str:
     group, _, option = str(error.missing_cfg_file or "").rpartition("/")
     if not group or not error.options:
         return _flat(str(error))
-    return f"{group} is {option!r}; accepted: {', '.join(sorted(error.options))}"
+    accepted = ", ".join(sorted(error.options))
+    if group in PLUGINS:
+        extra = PLUGINS[group].get(option, "sweep")
+        accepted += f"; more with pip install 'specsim[{extra}]'"
+    return f"{group} is {option!r}; accepted: {accepted}"
 
 
 def _unknown_key(error: Exception, keys: Sequence[str] | None) -> str | None:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from simulator.window import WHOLE_RUN
 
 
-def print_run(summary: Mapping[str, Any], folder: Path, sweep: str | None) -> None:
-    """The main numbers of a run: one line inside a sweep, a table and a line alone."""
+def print_run(
+    summary: Mapping[str, Any], folder: Path, sweep: str | None, out: TextIO | None = None
+) -> None:
+    """The main numbers of a run: one line inside a sweep, a table and a line alone.
+
+    out: where to; None: stdout.
+    """
     if sweep is not None:
-        print(f"{sweep}: {headline(summary)}", flush=True)
+        print(f"{sweep}: {headline(summary)}", file=out, flush=True)
         return
     from rich.console import Console
     from rich.table import Table
@@ -20,13 +25,13 @@ def print_run(summary: Mapping[str, Any], folder: Path, sweep: str | None) -> No
     table = Table(box=None, pad_edge=False, show_header=False)
     for name, value in _numbers(summary):
         table.add_row(name, value)
-    Console(highlight=False).print(table)
-    print(f"{summary['policy']}: {headline(summary)}")
-    print(f"results in {short_path(folder)}", flush=True)
+    Console(file=out, highlight=False).print(table)
+    print(f"{summary['policy']}: {headline(summary)}", file=out)
+    print(f"results in {short_path(folder)}", file=out, flush=True)
 
 
-def print_skipped(folder: Path) -> None:
-    print(f"skipped: {short_path(folder)} holds this run already", flush=True)
+def print_skipped(folder: Path, out: TextIO | None = None) -> None:
+    print(f"skipped: {short_path(folder)} holds this run already", file=out, flush=True)
 
 
 def headline(summary: Mapping[str, Any]) -> str:

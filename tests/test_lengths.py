@@ -68,7 +68,7 @@ def test_a_text_goes_on_behind_its_last_anchor(recording, tmp_path):
     places = np.flatnonzero(np.diff(sequence))
     assert len(places) >= 4
     behind = lengths.following(
-        np.array([s for s in dict.fromkeys(sequence.tolist())])  # the order of the run
+        np.array(list(dict.fromkeys(sequence.tolist())))  # the order of the run
     )
     for place in places.tolist():
         left, entered = sequence[place], sequence[place + 1]

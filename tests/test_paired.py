@@ -131,6 +131,8 @@ def test_by_hand(runs, capsys, tmp_path):
             "window_tokens": np.array([11, 11, 21, 21]),
         }
         parquet.write_table(pyarrow.table(columns), folder / "requests.parquet")
+        data = summary(folder) | {"num_prompts": 4, "completed": 4}
+        (folder / "summary.json").write_text(json.dumps(data))
     (row,) = paired(capsys, tmp_path / "a", tmp_path / "b", "--metric", "e2el")
     assert float(row["a_value"]) == pytest.approx(1500.0)  # (1 + 1 + 2 + 2) / 4 seconds
     assert float(row["b_value"]) == pytest.approx(1750.0)  # (1.5 + 1.5 + 3 + 1) / 4

@@ -324,4 +324,5 @@ def test_the_server_of_the_command_line_plays(here, recorded, capsys):
         rate[replicas] = lines(folder)[-1]["result"]["tokens_s"]
     assert 1.5 < rate[2] / rate[1] < 2.5
     assert main([*words(recorded, "out3"), "workload=file", "workload.path=x.csv"]) == 2
-    assert "workload.path is 'x.csv'; accepted with task=tournament: null" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "workload.path is 'x.csv'; accepted with task=tournament: null" in said

@@ -10,6 +10,7 @@ from typing import NoReturn
 from traces.catalog import find_recording, known_recordings
 from traces.errors import InputError
 from traces.importers.command import add_import, run_import
+from traces.importers.files import printable
 from traces.pipes import until_closed
 from traces.summary import describe, one_line
 
@@ -51,11 +52,12 @@ def _inspect(name: str) -> int:
     try:
         recording = find_recording(name)
     except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {printable(str(error))}", file=sys.stderr)
         return 2
     print(describe(recording))
-    for text in recording.meta.get("lacks") or ():  # of an imported one
-        print(f"lacks: {text}")
+    lacks = recording.meta.get("lacks")  # of an imported one
+    for text in lacks if isinstance(lacks, list) else ():
+        print(f"lacks: {printable(str(text))}")
     return 0
 
 
@@ -75,7 +77,7 @@ def _validate(names: Sequence[str]) -> int:
         try:
             print(f"{name}: ok ({one_line(find_recording(name))})", flush=True)
         except InputError as error:
-            print(f"error: {error}", file=sys.stderr)
+            print(f"error: {printable(str(error))}", file=sys.stderr)
             status = 2
     return status
 

@@ -25,11 +25,18 @@ def fail_where(
     raise InputError(f"{source}: array {name}[{shown}] is {array[index]}, expected {wanted}")
 
 
+# Probabilities of one law add up to at most 1: to 1.28 when logarithms were rounded to halves.
+SLACK = 1.3
+LARGEST = 1e30  # of a score or weight: products of two, summed over a row, stay finite
+
+
 def refuse_not_finite(array: np.ndarray, name: str, source: str) -> None:
-    """Refuse NaN and infinities; integers pass."""
+    """Refuse NaN, infinities and numbers that become infinite in use; integers pass."""
     if array.dtype.kind == "f" and array.size:
         bad = ~np.isfinite(array)
-        fail_where(bad, array, name, source, "a finite number")
+        if array.dtype.itemsize > 2:  # no float16 is larger
+            bad |= np.abs(array) > LARGEST
+        fail_where(bad, array, name, source, f"a finite number of at most {LARGEST:g} in size")
 
 
 def refuse_tokens(array: np.ndarray, name: str, source: str, vocab_size: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from traces.errors import InputError
+from traces.named_paths import below
 from traces.recording import Recording
 from traces.schema import MANIFEST_FORMAT, SHARED_ARRAYS, VERSION, narrowed
+from traces.strict_json import loads
 
 # What makes shards one recording; every other key is taken from the first shard.
 _AGREE = (
@@ -23,7 +24,7 @@ _AGREE = (
 def shard_paths(path: Path) -> list[Path]:
     """Files named by the manifest at `path`, relative to its folder; InputError if malformed."""
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
+        manifest = loads(path.read_text(encoding="utf-8"))
     except OSError:
         raise InputError(f"{path}: no such file") from None
     except ValueError as error:
@@ -31,24 +32,29 @@ def shard_paths(path: Path) -> list[Path]:
     manifest = manifest if isinstance(manifest, dict) else {}
     if manifest.get("format") != MANIFEST_FORMAT:
         raise InputError(
-            f"{path}: format is {manifest.get('format')!r}, expected {MANIFEST_FORMAT!r}"
+            f"{path}: format is {manifest.get('format')!r:.60}, expected {MANIFEST_FORMAT!r}"
         )
     if manifest.get("version") != VERSION:
-        raise InputError(f"{path}: version is {manifest.get('version')!r}, expected {VERSION}")
+        raise InputError(f"{path}: version is {manifest.get('version')!r:.60}, expected {VERSION}")
     shards = manifest.get("shards")
     if not isinstance(shards, list) or not shards:
-        raise InputError(f"{path}: shards is {shards!r}, expected a list of file names")
-    for name in shards:
-        _check_shard_name(name, path)
-    if len(set(shards)) < len(shards):
+        raise InputError(f"{path}: shards is {shards!r:.60}, expected a list of file names")
+    found = [_shard(name, path) for name in shards]
+    if len({shard.resolve() for shard in found}) < len(found):
         raise InputError(f"{path}: shards names a file twice")
-    return [path.parent / name for name in shards]
+    return found
 
 
-def _check_shard_name(name: Any, path: Path) -> None:
-    inside = isinstance(name, str) and not Path(name).is_absolute() and ".." not in Path(name).parts
-    if not inside or not name.endswith(".safetensors"):
-        raise InputError(f"{path}: shard {name!r}, expected a .safetensors file below the manifest")
+def _shard(name: Any, path: Path) -> Path:
+    """The file of one entry; links out of the manifest's folder are refused like other paths."""
+    named = isinstance(name, str) and name.endswith(".safetensors")
+    plain = named and not Path(name).is_absolute() and ".." not in Path(name).parts
+    found = below(name, path.parent) if plain else None
+    if found is None:
+        shown = ascii(name)
+        shown = shown if len(shown) <= 60 else shown[:57] + "..."
+        raise InputError(f"{path}: shard {shown}, expected a .safetensors file below the manifest")
+    return found
 
 
 def concatenate(shards: Sequence[Recording], source: str) -> Recording:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Any
 
 from traces.errors import InputError
 from traces.schema import BLOCK_SEMANTICS, DRAFTER_KINDS, ENCODINGS, FORMAT, SPLITS, VERSION
+from traces.strict_json import loads
+
+MOST_TOKENS = 2**31  # of a vocabulary: ids are stored as int32
 
 
 def parse_meta(text: str, source: str) -> dict[str, Any]:
     """Metadata from the JSON string of a file header, not yet checked."""
     try:
-        meta = json.loads(text)
-    except json.JSONDecodeError as error:
+        meta = loads(text)
+    except ValueError as error:
         raise InputError(f"{source}: metadata is not JSON: {error}") from None
     if not isinstance(meta, dict):
         raise InputError(f"{source}: metadata is a JSON {type(meta).__name__}, expected an object")
@@ -51,7 +53,13 @@ def _check_models(meta: dict[str, Any], source: str) -> None:
 
 
 def _check_tokens(meta: dict[str, Any], source: str) -> None:
-    _require(meta, "vocab_size", source, lambda v: _is_int(v) and v >= 2, "an integer >= 2")
+    _require(
+        meta,
+        "vocab_size",
+        source,
+        lambda v: _is_int(v) and 2 <= v <= MOST_TOKENS,
+        f"an integer from 2 to {MOST_TOKENS}",
+    )
     vocab = meta["vocab_size"]
 
     def is_token(value: Any) -> bool:
@@ -114,7 +122,8 @@ def _is_int(value: Any) -> bool:
 
 
 def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and bool(value.strip())
+    """Whether a value is a text that can be printed in one line."""
+    return isinstance(value, str) and bool(value.strip()) and value.isprintable()
 
 
 def _is_temperature(value: Any) -> bool:

@@ -69,9 +69,10 @@ def _check_array(name, array, spec: ArraySpec, sizes: dict[str, int], source: st
 
 def _derive_depths(arrays: Arrays, sizes: dict[str, int], source: str) -> None:
     """D from the lookahead: T = sum(prompt_len + output_len) + S D, with D >= 1; then P."""
-    for name, least in (("prompt_len", 0), ("output_len", 1)):
-        fail_where(arrays[name] < least, arrays[name], name, source, f"at least {least}")
     sequences, tokens = sizes["S"], sizes["T"]
+    for name, least in (("prompt_len", 0), ("output_len", 1)):
+        bad = (arrays[name] < least) | (arrays[name] > tokens)
+        fail_where(bad, arrays[name], name, source, f"at least {least}, at most {tokens}")
     if sequences == 0:
         raise InputError(f"{source}: array prompt_len is empty, expected at least one sequence")
     output = int(arrays["output_len"].sum(dtype=np.int64))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from traces.checks import fail_where, refuse_not_finite, refuse_positive, refuse_tokens
+from traces.checks import SLACK, fail_where, refuse_not_finite, refuse_positive, refuse_tokens
 from traces.validate_tree import check_tree
 
 Arrays = Mapping[str, np.ndarray]
@@ -27,6 +27,10 @@ def check_scores(meta: dict[str, Any], arrays: Arrays, source: str) -> None:
     if "target_margin" in arrays:
         margin = arrays["target_margin"]
         fail_where(margin < 0, margin, "target_margin", source, "a top-2 logit margin >= 0")
+    if "confidence" in arrays:
+        confidence = arrays["confidence"]
+        outside = (confidence < 0) | (confidence > 1)
+        fail_where(outside, confidence, "confidence", source, "a probability")
     if meta["encoding"] == "pool":
         _check_pool(meta, arrays, source)
     elif meta["encoding"] == "tree":
@@ -41,7 +45,22 @@ def _check_pool(meta: dict[str, Any], arrays: Arrays, source: str) -> None:
     accepted = "at most the entry before it (falling log-probabilities)"
     fail_where(rising, logprob, "pool_logprob", source, accepted)
     _refuse_duplicates(tokens, source)
+    _check_sums(logprob, source)
     _check_path_in_pool(arrays, source)
+
+
+def _check_sums(logprob: np.ndarray, source: str) -> None:
+    """Probabilities of one row are part of a law."""
+    total = np.exp(logprob, dtype=np.float32).sum(axis=-1)  # (A, D)
+    over = np.zeros(logprob.shape, dtype=bool)
+    over[..., 0] = total > SLACK
+    fail_where(
+        over,
+        logprob,
+        "pool_logprob",
+        source,
+        lambda i: f"probabilities that add up to at most 1, not {total[i[:2]]:.4g}, in its row",
+    )
 
 
 def _refuse_duplicates(tokens: np.ndarray, source: str) -> None:

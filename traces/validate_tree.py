@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from traces.checks import fail_where, refuse_tokens
+from traces.checks import SLACK, fail_where, refuse_tokens
 from traces.errors import InputError
 from traces.schema import PADDING
 from traces.tree import node_depths, path_nodes
@@ -63,12 +63,31 @@ def _check_siblings(arrays: Mapping[str, np.ndarray], source: str) -> None:
     values = np.take_along_axis(logq, order, axis=1)
     rising = _scatter(siblings & (values[:, 1:] > values[:, :-1]), order)
     fail_where(rising, logq, "tree_logq", source, "at most that of the sibling before it")
+    _check_sums(logq, parent, source)
     order = np.lexsort((token, parent), axis=1)
     grouped = np.take_along_axis(parent, order, axis=1)
     ids = np.take_along_axis(token, order, axis=1)
     same = (grouped[:, 1:] == grouped[:, :-1]) & (ids[:, 1:] == ids[:, :-1])
     twice = _scatter(same & (grouped[:, 1:] != PADDING), order)
     fail_where(twice, token, "tree_token", source, "a token no earlier sibling has")
+
+
+def _check_sums(logq: np.ndarray, parent: np.ndarray, source: str) -> None:
+    """Probabilities of the children of one node add up to at most 1."""
+    rows, nodes = parent.shape
+    start = np.arange(rows)[:, None] * (nodes + 1)  # groups of a row: the root's, each node's
+    used = parent != PADDING
+    group = start + np.where(used, parent, 0) + 1
+    mass = np.where(used, np.exp(logq, dtype=np.float32), 0)
+    total = np.bincount(group.ravel(), mass.ravel(), rows * (nodes + 1))
+    over = used & (total[group] > SLACK)
+    fail_where(
+        over,
+        logq,
+        "tree_logq",
+        source,
+        lambda i: f"siblings that add up to a probability of 1, not {total[group[i]]:.4g}",
+    )
 
 
 def _scatter(bad: np.ndarray, order: np.ndarray) -> np.ndarray:

@@ -157,7 +157,7 @@ def _parts(weight_map: object, what: str, name: str) -> list[str]:
         if not (isinstance(part, str) and re.fullmatch(r"[\w][\w.-]*\.safetensors", part)):
             raise InputError(
                 f"{what} {name}: weight_map of model.safetensors.index.json names "
-                f"{ascii(part):.80}; accepted: .safetensors files beside it"
+                f"{part!a:.80}; accepted: .safetensors files beside it"
             )
     return sorted(set(names))
 

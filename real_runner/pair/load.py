@@ -18,6 +18,7 @@ from real_runner.pair.config import DrafterConfig, TargetConfig, as_metadata
 from real_runner.pair.drafter import Drafter
 from real_runner.pair.target import Target
 from traces.errors import InputError
+from traces.strict_json import loads
 
 SHIPPED = Path(__file__).parent.parent / "small_pair"
 DRAFTERS = {
@@ -69,6 +70,11 @@ def load_pair(folder: Path = SHIPPED) -> Pair:
     target = load_target(folder)
     drafters = {}
     for kind, shape in _shapes(folder)["drafters"].items():
+        if kind not in DRAFTERS:  # it is part of a file's name
+            raise InputError(
+                f"{folder / 'config.json'}: drafters has the key {kind!r:.40}; accepted: "
+                f"{', '.join(DRAFTERS)}"
+            )
         path = folder / f"drafter_{kind}.safetensors"
         with _shaped(folder / "config.json", f"drafter {kind}"):
             config = DrafterConfig(**{**shape, "taps": tuple(shape["taps"])})
@@ -91,7 +97,7 @@ def _shapes(folder: Path) -> dict:
     if not path.is_file():
         raise InputError(f"{path}: not found; expected a folder written by task=train")
     try:
-        shapes = json.loads(path.read_text())
+        shapes = loads(path.read_text())
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: not JSON ({str(error).splitlines()[0]})") from None
     if not isinstance(shapes, dict) or not isinstance(shapes.get("drafters"), dict):

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from traces.errors import InputError
+from traces.strict_json import first_twice
+
+MOST_MS = 1e9  # of any time
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +32,8 @@ class Cell:
     def time_ms(self, column: str) -> float:
         """Milliseconds above 0."""
         value = self._number(column)
-        if not (math.isfinite(value) and value > 0):
-            self.refuse(column, "a finite number of milliseconds above 0")
+        if not 0 < value < MOST_MS:
+            self.refuse(column, f"a finite number of milliseconds above 0, below {MOST_MS:g}")
         return value
 
     def noise_ms(self, column: str = "noise_ms") -> float | None:
@@ -38,13 +41,16 @@ class Cell:
         if not self.values.get(column):
             return None
         value = self._number(column)
-        if not (math.isfinite(value) and value >= 0):
+        if not 0 <= value < MOST_MS:
             self.refuse(column, "a finite number of milliseconds from 0, or nothing")
         return value
 
     def _number(self, column: str) -> float:
+        text = self.values[column]
+        if "_" in text or not text.isascii():  # which Python's float() lets through
+            return math.nan
         try:
-            return float(self.values[column])
+            return float(text)
         except ValueError:
             return math.nan
 
@@ -52,7 +58,8 @@ class Cell:
         """Raise InputError about the value of ``column``."""
         value = self.values[column]
         raise InputError(
-            f"{self.path}: row {self.row}, column {column}: value {value!r}; accepted: {accepted}"
+            f"{self.path}: row {self.row}, column {column}: value {value!r:.60}; "
+            f"accepted: {accepted}"
         )
 
 
@@ -72,6 +79,9 @@ def read_cells(path: Path) -> tuple[list[str], list[Cell]]:
             f"{path}: {len(lines)} lines; accepted: a header line and at least one row"
         )
     columns = lines[0]
+    twice = first_twice(columns)
+    if twice is not None:
+        raise InputError(f"{path}: column {twice!r:.60} is there twice; accepted: once")
     for row, line in enumerate(lines[1:], start=1):
         if len(line) != len(columns):
             raise InputError(f"{path}: row {row} has {len(line)} values; accepted: {len(columns)}")
@@ -81,11 +91,16 @@ def read_cells(path: Path) -> tuple[list[str], list[Cell]]:
     ]
 
 
+def shown(columns: Sequence[str]) -> str:
+    """Names on one line."""
+    return " ".join(", ".join(columns).split())[:200]
+
+
 def require(path: Path, columns: Sequence[str], names: Sequence[str]) -> None:
     """Raise InputError about the first of `names` that is no column."""
     for name in names:
         if name not in columns:
-            raise InputError(f"{path}: column {name} is missing; found {', '.join(columns)}")
+            raise InputError(f"{path}: column {name} is missing; found {shown(columns)}")
 
 
 def check_sorted(

@@ -10,13 +10,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from traces.errors import InputError
+from traces.plain_yaml import load_yaml
 
 KINDS = ("measured", "modelled")
 ENGINES = ("eager", "cuda_graph + eager tail")
 ANY_BATCH = "any"
+MOST = 10**12  # of any size, so that no product of a few of them leaves a float
 
 _TEXT = ("hardware", "model", "dtype", "attention", "engine", "timing", "source", "kind", "license")
 _REQUIRED = (*_TEXT, "num_gpus", "model_shape", "graph_sizes", "fixed")
@@ -117,14 +117,13 @@ def _fields() -> str:
 
 def _load(path: Path) -> dict[str, Any]:
     try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+        raw = load_yaml(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"{path}: cannot read the profile's header ({error.strerror})") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"{path}: not valid YAML ({reason})") from error
+    except ValueError as error:
+        raise InputError(f"{path}: not valid YAML ({error})") from error
     if not isinstance(raw, dict):
-        raise InputError(f"{path}: value {raw!r}; accepted: a mapping of {_fields()}")
+        raise InputError(f"{path}: value {raw!r:.60}; accepted: a mapping of {_fields()}")
     return raw
 
 
@@ -150,13 +149,15 @@ def _noise(path: Path, raw: Any) -> dict[str, float]:
     for name, value in raw.items():
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not (isinstance(name, str) and number and 0 <= value < math.inf):
-            raise InputError(f"{path}: noise.{name} is {value!r}; accepted: a number from 0")
+            raise InputError(f"{path}: noise {name!r} is {value!r}; accepted: a number from 0")
     return dict(raw)
 
 
 def _count(path: Path, key: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InputError(f"{path}: {key} is {value!r}; accepted: a whole number of at least 1")
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST:
+        raise InputError(
+            f"{path}: {key} is {value!r}; accepted: a whole number of at least 1, at most {MOST}"
+        )
     return value
 
 
@@ -166,8 +167,10 @@ def _numbers(path: Path, key: str, raw: Any, names: tuple[str, ...]) -> dict[str
         raise InputError(f"{path}: {key} is {raw!r}; accepted: a mapping of {', '.join(names)}")
     for name, value in raw.items():
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        if value is not None and not (number and 0 < value < float("inf")):
-            raise InputError(f"{path}: {key}.{name} is {value!r}; accepted: above 0, or null")
+        if value is not None and not (number and 0 < value < MOST):
+            raise InputError(
+                f"{path}: {key}.{name} is {value!r}; accepted: above 0, or null; below {MOST}"
+            )
     return {name: raw.get(name) for name in names}
 
 

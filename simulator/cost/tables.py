@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from simulator.cost.csv_table import Cell, check_sorted, read_cells, require
-from simulator.cost.header import ANY_BATCH
+from simulator.cost.csv_table import Cell, check_sorted, read_cells, require, shown
+from simulator.cost.header import ANY_BATCH, MOST
 from traces.errors import InputError
 
 REGIMES = ("cuda_graph", "eager")
@@ -51,7 +51,7 @@ def read_verify(path: Path, fixed: Mapping[str, int | str]) -> tuple[VerifyRow, 
     sizes = [name for name in (_PER_REQUEST, _TOTAL) if name in columns]
     if len(sizes) != 1:
         raise InputError(
-            f"{path}: columns {', '.join(columns)}; accepted: exactly one of {_PER_REQUEST} "
+            f"{path}: columns {shown(columns)}; accepted: exactly one of {_PER_REQUEST} "
             f"and {_TOTAL}"
         )
     _require(path, columns, (sizes[0], "verify_ms", "regime"), fixed)
@@ -107,10 +107,13 @@ def _verify_row(cell: Cell, size: str, fixed: Mapping[str, int | str]) -> Verify
     batch = None if any_batch else _dimension(cell, "batch", fixed)
     if cell.values["regime"] not in REGIMES:
         cell.refuse("regime", ", ".join(REGIMES))
+    total = cell.size(size) * (batch if size == _PER_REQUEST else 1)
+    if total > MOST:
+        cell.refuse(size, f"at most {MOST} tokens in all requests")
     return VerifyRow(
         batch=batch,
         kv_prefix_tokens=_dimension(cell, "kv_prefix_tokens", fixed),
-        packed_tokens_total=cell.size(size) * (batch if size == _PER_REQUEST else 1),
+        packed_tokens_total=total,
         verify_ms=cell.time_ms("verify_ms"),
         captured=cell.values["regime"] == "cuda_graph",
         noise_ms=cell.noise_ms(),

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
 from simulator.cost.header import ANY_BATCH
 from simulator.cost.prefill import PrefillRow
 from simulator.cost.profile import read_profile
 from simulator.cost.tables import DraftRow, VerifyRow
 from traces.errors import InputError
+from traces.plain_yaml import dump_yaml
 
 Row = VerifyRow | DraftRow | PrefillRow
 _ENDINGS = (".draft.csv", ".prefill.csv", ".yaml", ".csv")  # the .csv names the profile: last
@@ -59,7 +59,7 @@ def write_profile(
 
 
 def _write(path: Path, header: dict, verify: Sequence, draft: Sequence, prefill: Sequence) -> None:
-    text = yaml.safe_dump(header, sort_keys=False, allow_unicode=True)
+    text = dump_yaml(header)
     path.with_suffix(".yaml").write_text(text, encoding="utf-8")
     fixed = header.get("fixed")
     fixed = fixed if isinstance(fixed, dict) else {}

@@ -52,7 +52,8 @@ class Book:
         self._files, self._domains, self._block = files, domains, block
         self._steps, self._rounds, self._gaps = StepSums(replicas), RoundSums(), Samples(exact)
         self._requests = RequestSums(len(domains), replicas, limits, exact)
-        self._anchors, self._completions = AnchorCounts(), Completions(workload.clients, workload.ramp)
+        self._anchors = AnchorCounts()
+        self._completions = Completions(workload.clients, workload.ramp)
         self._open, self._ended = OpenRequests(), Ended()
         self._waiting: deque[_Waiting] = deque()
         self._waiting_rounds = self._noted_steps = 0

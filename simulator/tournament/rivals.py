@@ -6,11 +6,13 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 from simulator.load_policy import make_policy, policy_name
-from simulator.tournament.options import names, read_option
+from simulator.tournament.options import is_path, names, read_option
 from traces.errors import InputError
+from traces.named_paths import below
 
 DEPTHS = "1..D"  # in a grid: every draft depth of the recording
 
@@ -93,7 +95,15 @@ def read_rivals(value: Any, where: str = "tournament.rivals") -> list[Rival]:
 def _read_file(name: str, where: str) -> list[Rival]:
     value = read_option("tournament", name, where).get("rivals")
     _check_list(value, where)
-    return read_rivals([_whole_entry(entry) for entry in value], where)
+    entries = [_whole_entry(entry) for entry in value]
+    for index, entry in enumerate(entries):
+        policy = entry.get("policy") if isinstance(entry, Mapping) else None
+        if is_path(policy) and below(policy, Path(), Path(name).parent) is None:
+            raise InputError(
+                f"{where}[{index}].policy is {policy!r:.80} in {name}; accepted: a policy's name, "
+                "or a YAML file below that file's folder or the working one"
+            )
+    return read_rivals(entries, where)
 
 
 def _whole_entry(entry: Any) -> Any:
@@ -118,7 +128,7 @@ def _read_rival(where: str, entry: Any) -> Rival:
     if unknown:
         raise InputError(f"unknown key {where}.{unknown[0]}; accepted: policy, grid")
     name, grid = entry["policy"], _read_grid(f"{where}.grid", entry.get("grid"))
-    if name not in names("policy") and not name.endswith((".yaml", ".yml")):
+    if name not in names("policy") and not is_path(name):
         raise InputError(
             f"{where}.policy is {name!r}; accepted: {', '.join(names('policy'))}, or a YAML file"
         )

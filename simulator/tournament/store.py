@@ -13,6 +13,7 @@ from typing import Any
 
 from simulator.tournament.play import Result
 from traces.errors import InputError
+from traces.strict_json import loads
 
 NAME = "tournament.jsonl"
 REFUSED = "refused"
@@ -81,7 +82,7 @@ class Store:
         whole = text.rfind(b"\n") + 1
         for number, line in enumerate(text[:whole].splitlines(), 1):
             try:
-                data = json.loads(line)
+                data = loads(line.decode("utf-8"))
                 result = data["result"]
                 known = str(result[REFUSED]) if REFUSED in result else read(result)
                 self._known[data["key"]] = known

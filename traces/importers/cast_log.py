@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import warnings
+import zipfile
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from traces.errors import InputError
 from traces.importers.files import Source
-from traces.importers.node import Node
+from traces.importers.node import Node, shown
 from traces.importers.tensors import as_array
 
 KEYS = {
@@ -22,7 +23,7 @@ KEYS = {
 }
 MOST_TOKEN = 2**31 - 4  # one more id stands for unknown tokens, and ids are int32
 MOST_LOGIT = 1e9
-MOST_ENTRIES = 2**27  # of a file's top_idx
+MOST_ENTRIES = 2**27  # of a file's top_idx; nor more than it has bytes, as rounds can share theirs
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,8 +63,8 @@ def read_rounds(source: Source) -> Rounds:
         if not isinstance(item, dict):
             node.refuse(f"a dict with {', '.join(KEYS)}")
         rounds.append(_round(node, item))
-        _check_size(node, rounds, len(content))
-        unused.update(str(key) for key in item if key not in KEYS)
+        _check_size(node, rounds, len(content), min(MOST_ENTRIES, len(source.data)))
+        unused.update(shown(key).strip("'") for key in item if key not in KEYS)
     arrays = (np.stack(part) for part in zip(*rounds, strict=True))
     return Rounds(source, *arrays, unused=tuple(sorted(unused)))
 
@@ -77,6 +78,7 @@ def _loaded(source: Source) -> Any:
             f"{source.path}: reading a torch file needs torch, which is not installed; accepted: "
             "an installation with the extra `live` (pip install 'specsim[live]')"
         ) from None
+    _refuse_packed(source)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about old pickles; what it cannot read, it refuses
@@ -86,6 +88,19 @@ def _loaded(source: Source) -> Any:
             f"{source.path}: torch reads no plain values from it ({type(error).__name__}); "
             "accepted: a torch file of tensors, numbers, texts, lists and dicts alone"
         ) from None
+
+
+def _refuse_packed(source: Source) -> None:
+    """InputError for a zip archive that unpacks to more than it is; torch packs nothing."""
+    data = io.BytesIO(source.data)
+    if not zipfile.is_zipfile(data):
+        return
+    try:
+        packed = any(one.compress_type for one in zipfile.ZipFile(data).infolist())
+    except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError, EOFError):
+        return  # torch says what is wrong with it
+    if packed:
+        Node(str(source.path), "", None).refuse("a file as torch.save writes it", "compressed")
 
 
 def _round(node: Node, item: dict[Any, Any]) -> tuple[np.ndarray, ...]:
@@ -137,14 +152,14 @@ def _tokens(values: np.ndarray) -> np.ndarray:
     return (values >= 0) & (values <= MOST_TOKEN)
 
 
-def _check_size(node: Node, rounds: list[tuple[np.ndarray, ...]], count: int) -> None:
+def _check_size(node: Node, rounds: list[tuple[np.ndarray, ...]], count: int, most: int) -> None:
     """Every round has the first one's depths and candidates; all together fit in memory."""
     shape, first = rounds[-1][0].shape, rounds[0][0].shape
     idx = Node(node.source, node.below("top_idx"), None)
     if shape != first:
         idx.refuse(f"{first}, as in round 0", f"of shape {shape}")
-    if len(rounds) == 1 and count * shape[0] * shape[1] > MOST_ENTRIES:
-        idx.refuse(f"at most {MOST_ENTRIES} entries in a file", f"{shape} in {count} rounds")
+    if len(rounds) == 1 and count * shape[0] * shape[1] > most:
+        idx.refuse(f"at most {most} entries in this file", f"{shape} in {count} rounds")
 
 
 def _refuse_where(bad: np.ndarray, node: Node, values: np.ndarray, accepted: str) -> None:

@@ -149,9 +149,9 @@ def _header(facts: Facts, sources: Sequence[Source], times: Times) -> dict[str, 
 
 
 def _write_header(path: Path, header: dict[str, Any]) -> None:
-    import yaml  # of the base installation, and needed here alone
+    from traces.plain_yaml import dump_yaml  # yaml is needed here alone
 
-    text = yaml.safe_dump(header, sort_keys=False, allow_unicode=True, width=100)
+    text = dump_yaml(header)
     path.write_text(text, encoding="utf-8")
 
 

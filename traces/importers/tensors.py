@@ -43,6 +43,8 @@ def _of_tensor(value: Any) -> np.ndarray | None:
         return None
     if value.device.type != "cpu" or value.is_quantized or value.numel() > MOST_OF_ONE:
         return None
+    if value.numel() * value.element_size() > value.untyped_storage().nbytes():
+        return None  # its strides repeat what the file holds once
     if value.is_complex() or value.dtype == torch.bool:
         return None
     try:

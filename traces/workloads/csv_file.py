@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from traces.errors import InputError
+from traces.strict_json import first_twice
 from traces.workloads.cells import Column, names, second_texts, shown, whole_texts
 from traces.workloads.rows import CHUNK, Piece
 from traces.workloads.text import lines
@@ -128,9 +129,9 @@ def _check_header(path: Path, line: int, header: list[str], layout: Layout) -> N
                 f"{where}: no column {name}, has {listed(header)};"
                 f" accepted: {', '.join(layout.required)}"
             )
-    for name in header:
-        if header.count(name) > 1:
-            raise InputError(f"{where}: column {shown(name)} twice; accepted: each name once")
+    twice = first_twice(header)
+    if twice is not None:
+        raise InputError(f"{where}: column {shown(twice)} twice; accepted: each name once")
     for name in layout.optional:  # a misspelt one would be left out without a word
         near = [] if name in header else get_close_matches(name, map(str.lower, header), 1, 0.6)
         if near:

@@ -1,0 +1,42 @@
+"""Limits of one case: seconds on the clock, and memory of the process."""
+
+from __future__ import annotations
+
+import resource
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+MOST_S = 5.0
+MOST_BYTES = 2 << 30
+
+
+class Hang(BaseException):
+    """A case took too long; no `except Exception` swallows it."""
+
+
+@contextmanager
+def alarm(seconds: float = MOST_S) -> Iterator[None]:
+    """Raise Hang in the block once `seconds` have passed; of the main thread alone."""
+
+    def ring(number: int, frame: object) -> None:
+        raise Hang(f"{seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def limit_memory(most: int = MOST_BYTES) -> None:
+    """Let this process hold no more than `most` bytes of data; reserved code does not count."""
+    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def peak_bytes() -> int:
+    """The most memory this process had at a time."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,0 +1,402 @@
+"""Damaged files end in one line, and what files name stays in its folder; no file runs code.
+
+`python tests/fuzz/run.py --cases 10000` plays more cases than the few here.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from analysis.json_file import read_json
+from analysis.profiles import shipped_profile
+from simulator.app import main as simulate
+from simulator.cost import read_profile
+from simulator.latency_file import overrides_of
+from simulator.load_policy import make_policy
+from simulator.tournament.rivals import read_rivals
+from tests.fuzz.profiles import inside, make_profile
+from tests.fuzz.trees import BOMBS
+from tests.synthetic import make_pool
+from traces.errors import InputError
+from traces.io import read_recording, write_recording
+from traces.plain_yaml import load_yaml
+from traces.strict_json import DEEPEST, loads
+
+ROOT = Path(__file__).parents[1]
+CASES, SEED = 500, 0
+
+
+def test_damaged_files():
+    words = [ROOT / "tests/fuzz/run.py", "--cases", str(CASES), "--seed", str(SEED)]
+    done = subprocess.run(
+        [sys.executable, *map(str, words)], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{CASES} cases, 0 faults" in done.stdout
+    assert " accepted" in done.stdout
+    assert " refused" in done.stdout
+
+
+# ---------------------------------------------------------------- readers of JSON and YAML
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('{"a": 1, "b": {"c": 1, "c": 1}}', "the key 'c' twice"),
+        ("[" * (DEEPEST + 2) + "]" * (DEEPEST + 2), "nested more than 64"),
+        ("[" * 100_000, "nested more than 64"),
+        ('["\\ud800"]', "half a surrogate pair"),
+        ("[1", "delimiter"),
+        ("", "Expecting value"),
+    ],
+)
+def test_json_is_refused_in_one_line(text, says, tmp_path):
+    with pytest.raises(ValueError, match=says) as caught:
+        loads(text)
+    assert "\n" not in str(caught.value)
+    (tmp_path / "x.json").write_text(text)
+    with pytest.raises(InputError, match=r"x\.json: not JSON"):
+        read_json(tmp_path / "x.json", "something")
+
+
+def test_json_that_is_whole_is_read():
+    assert loads("[" * DEEPEST + "1" + "]" * DEEPEST)
+    assert loads(f'{{"a": {"9" * 400}, "b": -{"9" * 400}, "c": {"9" * 299}}}') == {
+        "a": float("inf"),
+        "b": -float("inf"),
+        "c": int("9" * 299),
+    }
+    assert loads('{"a": NaN}')["a"] != 0
+    with pytest.raises(ValueError, match="NaN is no number"):
+        loads('{"a": NaN}', constants=False)
+
+
+@pytest.mark.parametrize("text", [*BOMBS, "[" * 500, "a: {a: 1, a: 2}", f"a: {'9' * 5000}", "a: ]"])
+def test_yaml_is_refused_in_one_line(text):
+    with pytest.raises(ValueError, match=r".") as caught:  # noqa: PT011, any of them
+        load_yaml(text)
+    assert "\n" not in str(caught.value)
+
+
+def test_yaml_that_is_whole_is_read():
+    text = "a: 1e-6\nb: [1, 2.5, null, true]\nc: {d: 'x: y'}\ne: 2026-01-31\nf: \"[\"\n"
+    found = load_yaml(text)
+    assert found["a"] == 1e-6
+    assert found["b"] == [1, 2.5, None, True]
+    assert found["c"] == {"d": "x: y"}
+    assert (found["e"].isoformat(), found["f"]) == ("2026-01-31", "[")
+
+
+def test_errors_are_one_line():
+    assert str(InputError("a\n\tb\x1b[31m\u2028\ud800")) == "a b\\x1b[31m \\ud800"
+    assert str(InputError("plain: é, 'x'")) == "plain: é, 'x'"
+
+
+# ---------------------------------------------------------------- paths that files name
+
+
+def _shards(folder: Path, *names: str) -> Path:
+    manifest = {"format": "specdec-recording-manifest", "version": 1, "shards": list(names)}
+    path = folder / "m.json"
+    path.write_text(json.dumps(manifest))
+    return path
+
+
+@pytest.fixture
+def tree(tmp_path) -> Path:
+    """A folder `in` with a recording and a folder, beside one that is not given."""
+    made = make_pool(np.random.default_rng(0), sequences=2, depths=2, pool=3, max_new_tokens=5)
+    for path in (tmp_path / "in" / "own.safetensors", tmp_path / "out" / "other.safetensors"):
+        path.parent.mkdir()
+        write_recording(path, made.meta, made.arrays)
+    (tmp_path / "in" / "sub").mkdir()
+    return tmp_path
+
+
+def test_shards_stay_below_their_manifest(tree):
+    folder, other = tree / "in", tree / "out" / "other.safetensors"
+    os.symlink(other, folder / "link.safetensors")
+    os.symlink(tree / "out", folder / "linked")
+    os.symlink("loop.safetensors", folder / "loop.safetensors")
+    os.symlink(folder / "own.safetensors", folder / "sub" / "inner.safetensors")
+    for name in (
+        "../out/other.safetensors",
+        "sub/../../out/other.safetensors",
+        str(other),
+        str(folder / "own.safetensors"),
+        "link.safetensors",
+        "linked/other.safetensors",
+        "loop.safetensors",
+        "\0.safetensors",
+        "\ud800.safetensors",
+        "x" * 300 + ".safetensors",
+        "own.safetensors\0",
+        "own.csv",
+        "",
+        None,
+        {"a": 1},
+    ):
+        with pytest.raises(InputError, match=r"m\.json: "):
+            read_recording(_shards(folder, name))
+    assert read_recording(_shards(folder, "own.safetensors")).num_sequences == 2
+    assert read_recording(_shards(folder, "sub/inner.safetensors")).num_sequences == 2
+    for twice in ("./own.safetensors", "sub/inner.safetensors"):
+        with pytest.raises(InputError, match="names a file twice"):
+            read_recording(_shards(folder, "own.safetensors", twice))
+
+
+def test_tables_of_a_latency_file_stay_below_it_or_the_working_folder(tree, here):
+    outside, beside = tree / "out" / "toy.csv", tree / "in" / "toy.csv"
+    for path in (outside, beside):
+        make_profile(path.parent)
+    os.symlink(outside, tree / "in" / "link.csv")
+    file = tree / "in" / "engine.yaml"
+    for key, text in (
+        ("profile", outside),
+        ("profile", tree / "in" / "link.csv"),
+        ("profile", f"{tree}/in/../out/toy.csv"),
+        ("profile", "../nope.csv"),
+        ("profile", "\0.csv"),
+        ("roofline.calibrate", outside),
+        ("roofline.calibrate", "/etc/hostname"),
+    ):
+        first, _, second = key.partition(".")
+        file.write_text(json.dumps({first: {second: str(text)} if second else str(text)}))
+        with pytest.raises(InputError, match=r"engine\.yaml: "):
+            overrides_of(str(file))
+    file.write_text(json.dumps({"profile": str(beside)}))
+    assert f"++latency.profile='{beside}'" in overrides_of(str(file))
+    with inside(tree / "out"):
+        file.write_text("profile: toy.csv\n")
+        assert "++latency.profile='toy.csv'" in overrides_of(str(file))
+    file.write_text("profile: b300\n")
+    assert "++latency.profile='b300'" in overrides_of(str(file))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "name: ${oc.env:HOME}\n",
+        "cliffs: [{above: '${oc.env:HOME}'}]\n",
+        'name: "a\\nb"\n',
+        "'a=1,policy': 2\n",
+        "'../policy': 2\n",
+        "host: {'x y': 1}\n",
+        "a@policy: 1\n",
+    ],
+)
+def test_a_latency_file_says_plain_things_alone(tmp_path, text):
+    (tmp_path / "x.yaml").write_text(text)
+    with pytest.raises(InputError, match=r"x\.yaml: "):
+        overrides_of(str(tmp_path / "x.yaml"))
+
+
+def test_a_summary_names_shipped_profiles_alone(tmp_path):
+    make_profile(tmp_path)
+    with inside(tmp_path):
+        assert read_profile("toy.csv").name == "toy"
+        for name in ("toy", "toy.csv", str(tmp_path / "toy"), "../latency/b300", "b300.draft", ""):
+            assert shipped_profile(name) is None
+    assert shipped_profile("b300").name == "b300.csv"
+
+
+def test_policies_of_a_file_of_rivals_stay_below_it(tree, here):
+    policy = (ROOT / "conf/policy/cast.yaml").read_text()
+    for folder in ("in", "out"):
+        (tree / folder / "mine.yaml").write_text(policy)
+    file = tree / "in" / "rivals.yaml"
+    file.write_text(json.dumps({"rivals": [{"policy": str(tree / "in" / "mine.yaml")}]}))
+    assert [rival.policy for rival in read_rivals(str(file))] == ["cast"]
+    for name in (str(tree / "out" / "mine.yaml"), f"{tree}/in/../out/mine.yaml"):
+        file.write_text(json.dumps({"rivals": [name]}))
+        with pytest.raises(InputError, match="below that file's folder or the working one"):
+            read_rivals(str(file))
+
+
+def test_parts_of_a_checkpoint_lie_beside_its_index(tree):
+    pytest.importorskip("torch")
+    from real_runner.checkpoints.files import open_checkpoint
+
+    folder = tree / "in"
+    (folder / "config.json").write_text("{}")
+    index = folder / "model.safetensors.index.json"
+    for name in ("../out/other.safetensors", str(tree / "out/other.safetensors"), "sub/x", 3, None):
+        index.write_text(json.dumps({"weight_map": {"w": name}}))
+        with pytest.raises(InputError, match="safetensors files beside it"):
+            open_checkpoint(str(folder), "target")
+    index.write_text(json.dumps({"weight_map": {"w": "own.safetensors"}}))
+    assert "tokens" in open_checkpoint(str(folder), "target").tensors
+
+
+def test_drafters_of_a_pair_lie_in_its_folder(tmp_path):
+    pytest.importorskip("torch")
+    from real_runner.pair.load import SHIPPED, load_pair
+
+    shutil.copytree(SHIPPED, tmp_path / "pair")
+    path = tmp_path / "pair" / "config.json"
+    shapes = json.loads(path.read_text())
+    shapes["drafters"]["/../../x"] = shapes["drafters"].pop("block")
+    path.write_text(json.dumps(shapes))
+    with pytest.raises(InputError, match="drafters has the key"):
+        load_pair(tmp_path / "pair")
+
+
+# ---------------------------------------------------------------- no file runs code
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        {"_target_": "pathlib.Path.touch", "self": "${here}"},
+        {"_target_": "os.mkdir", "path": "trapped"},
+        {
+            "_target_": "simulator.policies.fixed_chain.FixedChain",
+            "length": {"_target_": "os.mkdir", "path": "trapped"},
+        },
+        {
+            "_target_": "simulator.policies.fixed_chain.FixedChain",
+            "length": [{"a": {"_target_": "os.mkdir", "path": "trapped"}}],
+        },
+    ],
+)
+def test_a_policys_file_makes_policies_alone(here, node):
+    with pytest.raises(InputError, match="accepted: a subclass of Policy"):
+        make_policy(node)
+    assert not list(here.iterdir())
+
+
+def test_a_latency_file_cannot_reach_another_group(here, recorded, capsys):
+    Path("x.yaml").write_text("_target_: os.mkdir\nprofile: b300\n")
+    assert simulate([f"trace={recorded}", "latency=x.yaml", "hydra.run.dir=out"]) == 2
+    assert "accepted: names of settings" in capsys.readouterr().err
+    assert {path.name for path in here.iterdir()} == {"x.yaml"}
+
+
+def test_packed_torch_files_are_refused(tmp_path):
+    """Stored once and named a thousand times, or deflated: a small file that fills memory."""
+    torch = pytest.importorskip("torch")
+    from traces.importers.cast_log import read_rounds
+    from traces.importers.files import read_sources
+
+    idx = torch.arange(64).reshape(1, 64)
+    item = {"top_idx": idx, "top_val": -idx.float(), "realized": [0], "accepted": 1}
+    for name, content, says in (
+        ("shared", [item] * 200_000, "entries in this file"),
+        ("strides", [item | {"top_idx": idx.expand(2**18, 64)}], "top_idx is a Tensor"),
+    ):
+        path = tmp_path / name
+        torch.save(content, path)
+        with pytest.raises(InputError, match=says):
+            read_rounds(*read_sources([path]))
+    path = tmp_path / "deflated"
+    torch.save([item], tmp_path / "plain")
+    with zipfile.ZipFile(tmp_path / "plain") as old, zipfile.ZipFile(path, "w", 8) as new:
+        for one in old.infolist():
+            new.writestr(one.filename, old.read(one))
+    with pytest.raises(InputError, match="compressed"):
+        read_rounds(*read_sources([path]))
+
+
+# Names of calls that read more than data, and what makes them harmless.
+LOADERS = {"load", "load_all", "read_pickle", "full_load", "unsafe_load", "loads", "Loader"}
+MODULES = {"pickle", "cPickle", "marshal", "shelve", "dill", "joblib", "cloudpickle", "jsonpickle"}
+# A class body's `eval` is torch's: modules in evaluation mode. It takes no argument.
+KNOWN = {
+    ("simulator/sweep", "pickle"),  # results of the program's own processes, never a file
+}
+
+
+def _packages() -> list[Path]:
+    folders = ("traces", "simulator", "real_runner", "analysis")
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+def _faults(path: Path) -> list[str]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return [fault for node in ast.walk(tree) for fault in _of_node(node)]
+
+
+def _of_node(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        names = [node.module] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names]
+        return [name for name in names if (name or "").partition(".")[0] in MODULES]
+    if not isinstance(node, ast.Call):
+        return []
+    name = ast.unparse(node.func)
+    words = {word.arg: ast.unparse(word.value) for word in node.keywords}
+    last = name.rpartition(".")[2]
+    if name in ("eval", "exec", "compile", "__import__"):
+        return [name]
+    if name in ("np.load", "numpy.load") and words.get("allow_pickle", "False") != "False":
+        return [f"{name} with pickles"]
+    if name == "torch.load" and words.get("weights_only") != "True":
+        return ["torch.load without weights_only"]
+    if name.startswith("yaml.") and last in LOADERS and not _is_safe(node):
+        return [name]
+    return [name] if last in ("read_pickle", "read_hdf", "unsafe_load", "full_load") else []
+
+
+def _is_safe(call: ast.Call) -> bool:
+    given = [ast.unparse(one) for one in call.args[1:]]
+    given += [ast.unparse(word.value) for word in call.keywords if word.arg == "Loader"]
+    return given in (["_Loader"], ["yaml.SafeLoader"], ["yaml.CSafeLoader"])
+
+
+def test_no_reader_runs_code():
+    found = {
+        (str(path.relative_to(ROOT)), fault) for path in _packages() for fault in _faults(path)
+    }
+    unknown = {
+        (path, fault)
+        for path, fault in found
+        if not any(path.startswith(folder) and fault == name for folder, name in KNOWN)
+    }
+    assert unknown == set()
+
+
+@pytest.mark.parametrize(
+    ("code", "count"),
+    [
+        ("import pickle", 1),
+        ("from marshal import loads", 1),
+        ("eval('1')", 1),
+        ("exec('1')", 1),
+        ("np.load(x, allow_pickle=True)", 1),
+        ("np.load(x, allow_pickle=False)", 0),
+        ("np.load(x)", 0),
+        ("torch.load(x)", 1),
+        ("torch.load(x, weights_only=False)", 1),
+        ("torch.load(x, weights_only=True)", 0),
+        ("yaml.load(x)", 1),
+        ("yaml.load(x, Loader=yaml.Loader)", 1),
+        ("yaml.load(x, yaml.SafeLoader)", 0),
+        ("yaml.safe_load(x)", 0),
+        ("pandas.read_pickle(x)", 1),
+        ("model.eval()", 0),
+        ("json.loads(x)", 0),
+    ],
+)
+def test_what_counts_as_running_code(code, count):
+    assert sum(len(_of_node(node)) for node in ast.walk(ast.parse(code))) == count
+
+
+def test_every_yaml_of_a_user_is_read_plainly():
+    """`yaml.safe_load` is left to files of this project's own folders."""
+    own = {"simulator/cost/shapes.py", "analysis/prefix_mass.py"}
+    users = {
+        str(path.relative_to(ROOT))
+        for path in _packages()
+        if "yaml.safe_load" in path.read_text(encoding="utf-8")
+    }
+    assert {path for path in users if not path.startswith("simulator/paper")} <= own

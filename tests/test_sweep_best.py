@@ -1,0 +1,144 @@
+"""A sweep with an objective finds the best run, over a grid or led by Optuna."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from simulator.app import main
+from simulator.sweep.objective import NAMES, Objective, split_objective
+from tests.sweeping import RESULTS, installed
+from traces.errors import InputError
+
+OPTUNA = installed("hydra_optuna_sweeper")
+
+
+@pytest.fixture
+def words(here, recorded) -> list[str]:
+    """A short search."""
+    load = ["num_prompts=24", "max_concurrency=4", "goodput='tpot:4'", "hydra.sweep.dir=out"]
+    return [f"trace.recording={recorded}", *load]
+
+
+def values(sweep: Path, name: str) -> dict[str, float]:
+    found = {
+        path.parent.name: json.loads(path.read_text()) for path in sweep.glob("*/summary.json")
+    }
+    return {folder: summary[name] for folder, summary in found.items()}
+
+
+def best_line(out: str) -> str:
+    line = out.splitlines()[-1]
+    assert line.startswith("best: ")
+    return line
+
+
+@pytest.mark.parametrize(
+    ("name", "best"), [("request_goodput", max), ("mean_tpot_ms", min), ("output_throughput", max)]
+)
+def test_a_grid(here, words, capsys, name, best):
+    grid = ["experiment=tune_threshold", "policy.threshold=0,0.5,0.9", f"objective={name}"]
+    assert main([*grid, *words]) == 0
+    found = values(here / "out", name)
+    assert len(found) == len(set(found.values())) == 3
+    line = best_line(capsys.readouterr().out)
+    folder = best(found, key=found.get)
+    threshold = folder.partition("policy.threshold=")[2].partition(",")[0]
+    assert f"policy.threshold={threshold} " in line
+    assert line.endswith(f"{name} {found[folder]:.6g}")
+    # The same runs are there for another objective, or for none.
+    assert main([*grid[:2], *words, "objective=acceptance_length"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(": ")[0] for line in lines] == ["skipped"] * 3 + ["best"]
+    assert main([*grid[:2], *words, "objective=null"]) == 0
+    assert "best" not in capsys.readouterr().out
+
+
+@OPTUNA
+def test_optuna_is_told_the_objective(here, words, capsys):
+    search = ["experiment=tune_threshold_optuna", *words]
+    assert main([*search, "hydra.sweeper.n_trials=3"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    found = values(here / "out", "request_goodput")
+    assert len(found) == 3
+    told = OmegaConf.load(here / "out/optimization_results.yaml")
+    assert told.best_value == max(found.values())
+    best = f"policy.threshold={told.best_params['policy.threshold']}"
+    assert best in best_line(out)
+    before = {p: p.stat().st_mtime_ns for p in (here / "out").glob("*/*") if p.name in RESULTS}
+    # Started again, as after a kill: the same trials, found where they lie, and then new ones.
+    assert main([*search, "hydra.sweeper.n_trials=5"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert sum(line.startswith("skipped: ") for line in lines) == 3
+    assert len(values(here / "out", "request_goodput")) == 5
+    assert all(path.stat().st_mtime_ns == before[path] for path in before)
+
+
+@OPTUNA
+def test_a_trial_that_is_refused_is_one_line(here, words, capsys):
+    search = ["experiment=tune_threshold_optuna", *words, "hydra.sweeper.n_trials=2"]
+    assert main([*search, "policy.threshold=interval(1.5,2.0)"]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("error: policy.threshold=1.")
+    assert err.count("\n") == 1
+    # Some of them may fail.
+    more = ["policy.threshold=choice(2.0,0.5)", "hydra.sweeper.max_failure_rate=1.0"]
+    assert main([*search, *more, "hydra.sweeper.n_trials=4"]) == 2
+    out, err = capsys.readouterr()
+    assert "policy.threshold=0.5" in best_line(out)
+    assert all(line.startswith("error: policy.threshold=2.0") for line in err.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["objective=speed"], "objective is 'speed'; accepted: request_goodput"),
+        (["objective=request_goodput"], "accepted with goodput=null"),
+        (["objective=mean_tpot_ms", "direction=maximize"], "mean_tpot_ms: minimize"),
+        (["objective=output_throughput", "direction=up"], "direction is 'up'"),
+        (["direction=maximize"], "accepted without an objective: null"),
+        (["objective=output_throughput", "task=rtable"], "accepted with task=rtable: null"),
+        pytest.param(["-m", "hydra/sweeper=optuna"], "objective is null", marks=OPTUNA),
+    ],
+)
+def test_refusals(here, recorded, capsys, words, says):
+    assert main([*words, f"trace.recording={recorded}"]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert says in err
+    assert list(here.iterdir()) == []
+
+
+def test_a_run_without_the_number_is_refused_and_kept(here, recorded, capsys):
+    """Of a single request there is nothing to measure."""
+    words = ["-m", "seed=0,1", "policy=autoregressive", "num_prompts=1", f"trace={recorded}"]
+    more = ["max_concurrency=1", "objective=mean_tpot_ms", "hydra.sweep.dir=out"]
+    assert main([*words, *more]) == 2
+    out, err = capsys.readouterr()
+    assert all("raise num_prompts" in line for line in err.splitlines())
+    assert err.count("\n") == 2
+    assert "best" not in out
+    assert len(values(here / "out", "mean_tpot_ms")) == 2
+
+
+def test_every_objective_is_a_key_of_a_summary(here, recorded):
+    assert main([f"trace={recorded}", "max_concurrency=2", "hydra.run.dir=out"]) == 0
+    summary = json.loads((here / "out/summary.json").read_text())
+    assert set(NAMES) <= set(summary)
+
+
+def test_objectives_are_no_part_of_the_configuration():
+    config = {"seed": 1, "objective": "mean_tpot_ms", "direction": None}
+    rest, objective = split_objective(config)
+    assert rest == {"seed": 1}
+    assert objective == Objective("mean_tpot_ms")
+    assert objective.is_better(1.0, 2.0)
+    assert Objective("output_throughput").is_better(2.0, 1.0)
+    assert split_objective({"seed": 1}) == ({"seed": 1}, None)
+    with pytest.raises(InputError, match="objective is 3"):
+        split_objective({"objective": 3})

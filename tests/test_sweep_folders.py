@@ -1,0 +1,166 @@
+"""Run folders: one process at a time, never parts of two runs, nothing left of killed processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from simulator.app import main
+from simulator.sweep.claim import Busy, claimed, leftovers
+from tests.sweeping import COMPOSED, RESULTS, ended, environment, remains, runs, start, until
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from simulator.sweep.claim import claimed
+with claimed(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+GONE = 2**22 + 1  # above the largest process id of Linux
+
+
+@pytest.fixture
+def holder(here):
+    """Another process that holds the folder `run`."""
+    command = [sys.executable, "-c", HOLDER, "run"]
+    process = subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "held\n"
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def test_a_folder_is_held_until_its_process_ends(here, holder):
+    folder = here / "run"
+    with pytest.raises(Busy), claimed(folder, wait=False):
+        pass
+    holder.kill()  # the system lets go of its lock
+    with claimed(folder) as torn:
+        assert leftovers(folder) == [folder / ".hydra/.lock"]
+        assert not torn
+    assert leftovers(folder) == []
+    assert list(folder.iterdir()) == []
+
+
+def test_who_waits_comes_next(here, holder):
+    waiting = start(["policy=autoregressive", "num_prompts=2", "hydra.run.dir=run"])
+    with pytest.raises(subprocess.TimeoutExpired):
+        waiting.communicate(timeout=4)
+    assert not (here / "run/summary.json").exists()
+    holder.send_signal(signal.SIGTERM)
+    assert ended(waiting)[0] == 0
+    assert (here / "run/summary.json").exists()
+    assert leftovers(here / "run") == []
+
+
+def test_only_files_of_processes_that_are_gone_are_cleared(here):
+    (here / "run/.hydra").mkdir(parents=True)
+    stale = here / f"run/.steps.parquet.{GONE}.tmp"
+    own = here / f"run/.requests.parquet.{os.getpid()}.tmp"  # of one that had our number
+    alive = here / f"run/.summary.json.{os.getppid()}.tmp"
+    users = here / "run/.notes.tmp"
+    for path in (stale, own, alive, users):
+        path.touch()
+    with claimed(here / "run") as torn:
+        assert not torn
+    assert sorted((here / "run").iterdir()) == sorted([alive, users])
+    assert leftovers(here / "run") == [alive]
+    (here / "run/.hydra").mkdir()
+    (here / f"run/.hydra/.config.yaml.{GONE}.tmp").touch()
+    with claimed(here / "run") as torn:
+        assert torn  # killed while it replaced another run
+    assert leftovers(here / "run") == [alive]
+
+
+@pytest.fixture
+def words(here, recorded) -> list[str]:
+    return [f"trace={recorded}", "policy=fixed_chain", "num_prompts=5", "hydra.run.dir=run"]
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {name: (folder / name).read_bytes() for name in (*RESULTS, *COMPOSED)}
+
+
+def test_a_run_killed_while_it_replaced_another_is_run_again(here, words, capsys):
+    assert main([*words, "seed=1"]) == 0
+    first = content(here / "run")
+    assert main([*words, "seed=2"]) == 0
+    second = content(here / "run")
+    assert all(first[name] != second[name] for name in first)
+    # As if that had been killed after its first table: the rest is still the first run's.
+    for name in set(first) - {"requests.parquet"}:
+        (here / "run" / name).write_bytes(first[name])
+    for name in ("config.yaml", "hydra.yaml", "overrides.yaml"):
+        (here / f"run/.hydra/.{name}.{GONE}.tmp").write_text("of the second")
+    assert main([*words, "seed=1"]) == 0
+    assert content(here / "run") == first
+    assert leftovers(here / "run") == []
+    assert "skipped" not in capsys.readouterr().out
+
+
+def test_a_refused_run_leaves_the_earlier_one_whole(here, words):
+    assert main([*words, "seed=1"]) == 0
+    before = content(here / "run")
+    assert main([*words, "policy._target_=simulator.policies.fixed_chain.FixedChain"]) == 0
+    assert main([*words, "seed=1"]) == 0
+    assert content(here / "run") == before
+
+
+def test_the_configuration_that_lies_there_is_the_results(here, recorded):
+    """Two sweeps whose jobs have the same names, and other settings behind them, at once."""
+    for name, length in (("a", 2), ("b", 5)):
+        (here / name / "policy").mkdir(parents=True)
+        (here / name / "policy/mine.yaml").write_text(
+            f"name: mine\n_target_: simulator.policies.fixed_chain.FixedChain\nlength: {length}\n"
+        )
+    more = [f"trace={recorded}", "policy=mine", "num_prompts=5", "seed=range(0,8)"]
+    words = {name: ["-m", "--config-dir", name, *more] for name in "ab"}
+    for name in "ab":
+        assert main([*words[name], f"hydra.sweep.dir=of_{name}"]) == 0
+    processes = [start([*words[name], "hydra.sweep.dir=both"]) for name in "ab"]
+    assert [ended(process)[0] for process in processes] == [0, 0]
+    of_a, of_b, both = runs(here / "of_a"), runs(here / "of_b"), runs(here / "both")
+    assert of_a.keys() == of_b.keys() == both.keys()
+    assert all(both[name] in (of_a[name], of_b[name]) for name in both)
+    assert not remains(here / "both")
+    # And the other configuration's again, in the same process.
+    assert main([*words["a"], "hydra.sweep.dir=both"]) == 0
+    assert runs(here / "both") == of_a
+
+
+def test_killed_before_the_first_result(here, recorded):
+    """A sweep that finds nothing but what a killed process left makes the folders anew."""
+    words = ["-m", f"trace={recorded}", "policy=autoregressive", "num_prompts=4", "seed=0,1"]
+    process = start([*words, "hydra.sweep.dir=out"])
+    until(lambda: any((here / "out").glob("*/.hydra/*")), process)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert main([*words, "hydra.sweep.dir=out"]) == 0
+    assert main([*words, "hydra.sweep.dir=other"]) == 0
+    assert runs(here / "out") == runs(here / "other")
+    assert not remains(here / "out")
+
+
+def test_hydras_own_files_are_what_hydra_would_write(here, recorded):
+    words = [f"trace={recorded}", "policy=autoregressive", "num_prompts=3", "seed=4"]
+    assert main([*words, "hydra.run.dir=run"]) == 0
+    (here / "ours").mkdir()
+    for name in ("config.yaml", "hydra.yaml", "overrides.yaml"):
+        (here / "run/.hydra" / name).rename(here / "ours" / name)
+    again = [*words, "hydra.run.dir=run", "hydra.output_subdir=.hydra"]  # Hydra writes them
+    assert main(again) == 0
+    for name in ("config.yaml", "overrides.yaml"):
+        assert (here / "run/.hydra" / name).read_bytes() == (here / "ours" / name).read_bytes()
+    hydra = (here / "run/.hydra/hydra.yaml").read_text()
+    assert (
+        hydra.replace("    - hydra.output_subdir=.hydra\n", "")
+        == (here / "ours/hydra.yaml").read_text()
+    )
+    assert main([*words, "hydra.run.dir=none", "hydra.output_subdir=null"]) == 0
+    assert {path.name for path in (here / "none").iterdir()} == set(RESULTS)

@@ -1,0 +1,151 @@
+"""One override moves a sweep to other processes: same results, same lines, same ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from simulator.app import main
+from tests.sweeping import (
+    ELSEWHERE,
+    JOBLIB,
+    ended,
+    environment,
+    launched_by,
+    remains,
+    runs,
+    start,
+    summaries,
+    until,
+)
+
+POLICY = """
+import os
+import time
+import numpy as np
+from simulator.orders import ChainOrder
+from simulator.policy import Policy
+
+class Stubborn(Policy):
+    order = ChainOrder()
+    def __init__(self, nodes=1, seconds=0.0):
+        self.nodes, self.seconds = nodes, seconds
+    def allocate(self, step):
+        time.sleep(self.seconds)
+        if self.nodes < 0:
+            os.kill(os.getpid(), -self.nodes)
+        if self.nodes == 0:
+            raise ZeroDivisionError("a fault of the policy's")
+        return np.full(step.batch, self.nodes)
+"""
+
+
+@pytest.fixture(scope="module")
+def mine(tmp_path_factory) -> Path:
+    """A user's policy and its configuration, for all tests: processes are used again."""
+    folder = tmp_path_factory.mktemp("mine")
+    (folder / "stubborn_policy.py").write_text(POLICY)
+    (folder / "conf/policy").mkdir(parents=True)
+    (folder / "conf/policy/stubborn.yaml").write_text(
+        "name: stubborn\n_target_: stubborn_policy.Stubborn\nnodes: 2\nseconds: 0.0\n"
+    )
+    return folder
+
+
+@pytest.fixture
+def words(here, recorded, mine, monkeypatch) -> list[str]:
+    """A sweep with the user's policy."""
+    monkeypatch.syspath_prepend(str(mine))
+    monkeypatch.setenv("PYTHONPATH", environment(mine)["PYTHONPATH"])
+    more = ["policy=stubborn", "num_prompts=6", "max_concurrency=1", "hydra.sweep.dir=out"]
+    return ["-m", "--config-dir", str(mine / "conf"), f"trace={recorded}", *more]
+
+
+@pytest.mark.parametrize("launcher", ELSEWHERE)
+def test_the_same_sweep(here, words, launcher, capfd):
+    sweep = [*words, "policy.nodes=1,2"]
+    assert main([*sweep, "hydra.sweep.dir=here"]) == 0
+    expected = capfd.readouterr().out.splitlines()
+    assert len(expected) == 2
+    assert main([*sweep, *launched_by(launcher)]) == 0
+    out, err = capfd.readouterr()
+    assert sorted(out.splitlines()) == sorted(expected)
+    assert err == ""
+    assert runs(here / "out") == runs(here / "here")
+    assert not remains(here / "out")
+    # Once more, and one job more: that one alone is run.
+    assert main([*words, "policy.nodes=1,2,3", *launched_by(launcher)]) == 0
+    lines = capfd.readouterr().out.splitlines()
+    assert [line.startswith("skipped: out/") for line in lines] == [True, True, False]
+    assert "policy.nodes=3" in lines[2]
+
+
+@pytest.mark.parametrize("launcher", ["basic", *ELSEWHERE])
+def test_a_job_that_is_refused_names_itself_and_the_others_go_on(here, words, launcher, capfd):
+    sweep = [*words, "policy.nodes=99,1", *launched_by(launcher)]  # 99 is found while it runs
+    assert main(sweep) == 2
+    out, err = capfd.readouterr()
+    assert err.startswith("error: ")
+    assert "policy.nodes=99" in err
+    assert err.count("\n") == 1
+    assert out.count("\n") == 1
+    assert [name for name in runs(here / "out") if "policy.nodes=1," in name]
+    assert len(runs(here / "out")) == 1  # the other has left no folder
+
+
+@pytest.mark.parametrize("launcher", ELSEWHERE)
+def test_a_fault_of_ours_keeps_its_traceback(here, words, launcher, capfd):
+    assert main([*words, "policy.nodes=1,0", *launched_by(launcher)]) == 1
+    out, err = capfd.readouterr()
+    assert "ZeroDivisionError: a fault of the policy's" in err
+    assert "stubborn_policy.py" in err
+    assert "policy.nodes=0" in err.splitlines()[-1]
+    assert out.count("\n") == 1
+
+
+@pytest.mark.parametrize("group", [True, False], ids=["to all", "to the first process"])
+@pytest.mark.parametrize("launcher", ["basic", *ELSEWHERE])
+def test_interrupted(here, words, launcher, group):
+    """^C on a terminal reaches all processes; `kill -INT` the one that is named."""
+    if launcher == "basic" and not group:
+        pytest.skip("one process is all")
+    sweep = [*words, "policy.nodes=1,2,3", "policy.seconds=0,60", *launched_by(launcher)]
+    process = start(sweep)
+    until(lambda: summaries(here / "out") >= 1, process)
+    (os.killpg if group else os.kill)(process.pid, signal.SIGINT)
+    status, _, err = ended(process)
+    assert (status, err) == (130, "interrupted\n")
+    assert not remains(here / "out")
+    assert runs(here / "out")  # every folder that is left is whole
+    assert all("seconds=60" not in name for name in runs(here / "out"))
+
+
+@pytest.mark.parametrize("launcher", ELSEWHERE)
+def test_a_process_that_dies_is_reported(words, launcher):
+    """As when the system ends it because memory runs out."""
+    status, _, err = ended(start([*words, "policy.nodes=1,-9", *launched_by(launcher)]))
+    assert status == 1
+    assert "policy.nodes=-9" in err
+    assert all(line.startswith("error: ") and "no answer" in line for line in err.splitlines())
+
+
+@JOBLIB
+def test_the_reader_of_the_lines_may_leave(here, words):
+    read, write = os.pipe()
+    os.close(read)
+    process = start([*words, "policy.nodes=1,2", *launched_by("joblib")], stdout=write)
+    os.close(write)
+    status, _, err = ended(process)
+    assert (status, err) == (0, "")
+    assert not remains(here / "out")
+
+
+def test_a_launcher_that_is_not_installed(here, recorded, capsys):
+    assert main(["-m", f"trace={recorded}", "hydra/launcher=nope"]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("error: hydra/launcher is 'nope'; accepted: basic")
+    assert "pip install" in err
+    assert list(here.iterdir()) == []

@@ -1,0 +1,78 @@
+"""What a sweep shows: progress on a terminal, nothing but its lines elsewhere."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.sweeping import JOBLIB, environment, launched_by, start
+
+CODES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
+LINE = re.compile(r"runs( \(\d+ skipped\))? [^\n]*?(\d+)/(\d+) (-:--:--|\d+:\d\d:\d\d) left")
+
+
+def on_terminal(words: list[str]) -> tuple[int, str, str]:
+    """Status, stdout (which is a file) and what a terminal as stderr got."""
+    main, side = pty.openpty()
+    process = start(words, stderr=side, env=environment() | {"TERM": "xterm", "COLUMNS": "150"})
+    os.close(side)
+    shown: list[bytes] = []
+
+    def read() -> None:
+        try:
+            while piece := os.read(main, 4096):
+                shown.append(piece)
+        except OSError:  # the other end is closed
+            pass
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    out, _ = process.communicate(timeout=120)
+    reader.join()
+    os.close(main)
+    text = CODES.sub("", b"".join(shown).decode()).replace("\r", "\n")
+    return process.returncode, out, text
+
+
+@pytest.fixture
+def words(here, recorded) -> list[str]:
+    sweep = ["-m", f"trace={recorded}", "num_prompts=300", "hydra.sweep.dir=out"]
+    return [*sweep, "policy=autoregressive,fixed_tree"]
+
+
+@pytest.mark.parametrize("launcher", ["basic", pytest.param("joblib", marks=JOBLIB)])
+def test_progress(words, launcher):
+    words = [*words, *launched_by(launcher)]
+    status, out, shown = on_terminal([*words, "seed=range(0,4)"])
+    assert status == 0
+    assert len(out.splitlines()) == 8  # lines of runs, and nothing of the bar
+    assert all("tokens/s" in line for line in out.splitlines())
+    assert {match[3] for match in LINE.finditer(shown)} == {"8"}
+    assert re.search(r"8 runs: 8 new, 0 skipped, in \d+:\d\d\.\d min", shown)
+    # Resumed: the bar counts what is to be done.
+    status, out, shown = on_terminal([*words, "seed=range(0,12)"])
+    assert status == 0
+    assert out.count("skipped: ") == 8
+    found = [match for match in LINE.finditer(shown) if match[1] == " (8 skipped)"]
+    assert {match[3] for match in found} == {"16"}
+    assert any(match[4] != "-:--:--" for match in found)  # an estimate
+    assert "24 runs: 16 new, 8 skipped, in " in shown
+
+
+def test_nothing_of_it_elsewhere(words):
+    process = start([*words, "seed=0,1"])
+    out, err = process.communicate(timeout=120)
+    assert err == ""
+    assert len(out.splitlines()) == 4
+
+
+def test_one_run_shows_no_sweep(here, recorded):
+    words = [f"trace={recorded}", "policy=autoregressive", "num_prompts=5", "hydra.run.dir=out"]
+    status, _, shown = on_terminal(words)
+    assert (status, "runs" in shown) == (0, False)
+    assert Path("out/summary.json").exists()
