@@ -80,8 +80,8 @@ CHECKS: dict[str, Check] = {
 
 
 _NUMBERS: Check = (
-    lambda value: isinstance(value, dict) and all(map(_is_number, value.values())),
-    "a mapping of names to numbers from 0",
+    lambda value: isinstance(value, dict) and all(map(MAYBE_NUMBER[0], value.values())),
+    "a mapping of names to numbers from 0, or null",
 )
 _MAPPINGS: Check = (
     lambda value: isinstance(value, dict) and all(isinstance(v, dict) for v in value.values()),

@@ -43,12 +43,10 @@ class KvBlocks:
         """Whether a request of so many tokens could ever be held."""
         return self.total is None or self.blocks(tokens) <= self.total
 
-    def admits(self, tokens: int, alone: bool) -> bool:
-        """Whether a request that needs so many tokens may come in now."""
-        if self.total is None:
-            return True
+    def admits(self, tokens: int, claimed: int, alone: bool) -> bool:
+        """Whether a request that needs so many tokens may come in beside `claimed` blocks."""
         spare = 0 if alone else int(np.ceil(self.watermark * self.total))
-        return self.total - self.held - self.blocks(tokens) >= spare
+        return self.total - claimed - self.blocks(tokens) >= spare
 
     def hold(self, blocks: int) -> None:
         """Set what all requests hold together."""

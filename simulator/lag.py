@@ -16,8 +16,6 @@ import numpy as np
 
 from simulator.policy import Load, Outcome, Policy, Step
 
-NOTHING, PRESENT, PAST = range(3)  # what `allocate` was last shown
-
 
 class Lagged(Policy):
     """`policy`, `steps` late."""
@@ -28,7 +26,6 @@ class Lagged(Policy):
         self._loads: deque[Load] = deque(maxlen=steps + 1)
         self._seen: deque[Step | None] = deque(maxlen=steps + 1)  # by step, None: a plain one
         self._outcomes: deque[Outcome] = deque()
-        self._shown = NOTHING
 
     @property
     def near_threshold(self) -> int:
@@ -41,7 +38,6 @@ class Lagged(Policy):
         order = self._policy.plan(self._loads[0])
         if order is None:
             self._seen.append(None)
-            self._shown = NOTHING
         return order
 
     def allocate(self, step: Step) -> np.ndarray:
@@ -49,20 +45,15 @@ class Lagged(Policy):
         self._seen.append(step)
         old = self._seen[0] if len(self._seen) > self._steps else None
         if old is None or old.order != step.order:
-            self._shown = PRESENT
             return self._policy.allocate(step)
-        self._shown = PAST
         width = np.asarray(self._policy.allocate(old))
         return _moved(width, old, step)
 
     def observe(self, outcome: Outcome) -> None:
-        """Outcomes, as late: always that of the step which the policy was shown."""
+        """Outcomes, as late: each once, in order."""
         self._outcomes.append(outcome)
-        old = self._outcomes.popleft() if len(self._outcomes) > self._steps else None
-        if self._shown == PRESENT:
-            self._policy.observe(outcome)
-        elif old is not None and (self._shown == PAST or not old.drafted):
-            self._policy.observe(old)
+        if len(self._outcomes) > self._steps:
+            self._policy.observe(self._outcomes.popleft())
 
     def describe(self) -> dict:
         """The wrapped policy's."""

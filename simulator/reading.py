@@ -55,8 +55,4 @@ class Reading:
 
 def chunks_s(cost: StepCost, taken: list[tuple[Entry, int]]) -> float:
     """Seconds of chunks computed in a step of their own: one pass, its weights read once."""
-    if not taken:
-        return 0.0
-    (first, tokens), *others = taken
-    alone_s = cost.chunk_s(first.read, tokens)
-    return alone_s + cost.chunks_s([(entry.read, more) for entry, more in others])
+    return cost.chunks_s([(entry.read, tokens) for entry, tokens in taken]) if taken else 0.0

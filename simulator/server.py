@@ -142,8 +142,10 @@ class Server:
         if not self.queue or inside >= self.capacity:
             return None
         entry = self._first()
-        if not self._kv.admits(entry.context + 1, alone=inside == 0):
-            return None
+        if self._kv.limited:  # the next roots of those that run come before a newcomer
+            claimed = int(self._needed().sum()) + self._read_blocks()
+            if not self._kv.admits(entry.context + 1, claimed, alone=inside == 0):
+                return None
         self.queue.remove(entry)
         self._waiting_tokens -= entry.context
         if entry.fresh:

@@ -95,7 +95,10 @@ class ServerSettings:
             return self
         from simulator.cost.memory import kv_tokens_of
 
-        tokens = kv_tokens_of(header, self.gpu_memory_gb, self.gpu_memory_utilization)
+        try:
+            tokens = kv_tokens_of(header, self.gpu_memory_gb, self.gpu_memory_utilization)
+        except InputError as error:
+            raise InputError(f"server.{error}") from None
         return replace(self, kv_tokens=tokens, gpu_memory_gb=None)
 
     @property

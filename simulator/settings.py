@@ -122,6 +122,11 @@ class Settings:
                 f"request_rate is {self.request_rate:g}; accepted with workload.arrivals=file: inf "
                 "(the file says when requests come; workload.time_scale changes its rate)"
             )
+        if self.closed_loop and self.ramp:
+            raise InputError(
+                f"ramp is {self.ramp}; accepted in a closed loop: 0 (its window leaves out as many "
+                "completions as there are clients)"
+            )
         if self.closed_loop and self.max_concurrency is None:
             raise InputError(
                 "max_concurrency is null; accepted: a whole number of at least 1 (null needs a "

@@ -56,6 +56,11 @@ class WorkloadSettings:
         changed = any(getattr(self, item.name) != item.default for item in of_file)
         if self.path is not None and self.prompt_tokens is not None:
             _refuse("prompt_tokens", self.prompt_tokens, "null with workload.path, whose they are")
+        if self.arrivals == "load":
+            for name, none in (("time_scale", 1.0), ("max_gap_s", None)):
+                if getattr(self, name) != none:
+                    accepted = "1.0" if none else "null"
+                    _refuse(name, getattr(self, name), f"{accepted} with workload.arrivals=load")
         if self.path is None and changed:
             raise InputError(
                 "workload.path is null; accepted with other workload settings: a file of requests"
@@ -70,6 +75,8 @@ class WorkloadSettings:
 def read_workload(node: Mapping[str, Any] | None) -> WorkloadSettings:
     """Settings of a `workload` node whose names are known; its `name` is a label."""
     given = {key: value for key, value in (node or {}).items() if key != "name"}
+    if (node or {}).get("name") == "file" and given.get("path") is None:
+        _refuse("path", None, "with workload=file the path of a file of requests")
     return WorkloadSettings(**given)
 
 

@@ -12,71 +12,18 @@ from hypothesis import strategies as st
 
 from simulator.cost import StepCost, find_profile
 from simulator.lengths import Lengths
-from simulator.orders import BestFirstOrder, ChainOrder, StaticOrder, build_order
-from simulator.policies.autoregressive import Autoregressive
-from simulator.policies.cast import Cast
-from simulator.policies.priced_survival import PricedSurvival
-from simulator.policies.treespark import TreeSpark
+from simulator.orders import build_order
 from simulator.policy import Policy
 from simulator.run import Job, prepare
 from simulator.server_settings import PREFILLS, ROUTINGS, SCHEDULINGS, ServerSettings
 from simulator.settings import Settings
 from simulator.workload_settings import WorkloadSettings
-from tests.serving import STEP_S, Plain, Watched
+from tests.served_policies import NEED_FITTING, POLICIES
+from tests.serving import STEP_S
 from tests.synthetic import make_pool
 from tests.watched import Run, UnevenCost, watched
 
-TREE = BestFirstOrder(nodes=10, branch=3)
-STATIC = StaticOrder(widths=(2, 2, 1))
 FITTED = (1, 2, 9, 14, 20, 5, 11, 1, 17)  # lengths that give every split texts to fit on
-
-
-class Likely(Watched):
-    """Verifies the nodes of a survival of at least one half."""
-
-    def allocate(self, step):
-        return (step.draft.score >= np.log(0.5)).sum(axis=1)
-
-
-class Resting(Watched):
-    """Drafts every third step."""
-
-    steps_seen = 0
-
-    def plan(self, load):
-        self.steps_seen += 1
-        return self.order if self.steps_seen % 3 == 0 else None
-
-
-class Whole(Watched):
-    """A static tree, whole for two of three requests."""
-
-    def allocate(self, step):
-        return np.where((step.load.request + step.batch) % 3 > 0, step.draft.size, 0)
-
-
-class Switching(Watched):
-    """Chains in odd batches, trees in even ones."""
-
-    def plan(self, load):
-        return TREE if load.batch % 2 else ChainOrder(2)
-
-
-POLICIES = {
-    "autoregressive": Autoregressive,
-    "plain": Plain,
-    "chain": lambda: Watched(2),
-    "tree": lambda: Watched(7, TREE),
-    "none of a tree": lambda: Watched(0, TREE),
-    "likely": lambda: Likely(0, TREE),
-    "resting": lambda: Resting(3, TREE),
-    "static": lambda: Whole(0, STATIC),
-    "switching": lambda: Switching(4),
-    "cast": Cast,
-    "treespark": TreeSpark,
-    "priced_survival": PricedSurvival,
-}
-NEED_FITTING = ("cast", "treespark", "priced_survival")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +40,7 @@ class Case:
     domains: bool = False  # whether the file says them
     file_times: bool = False
 
-    def run(self, folder: Path, policy: str | None = None, told: StepCost | None = None) -> Run:
+    def run(self, folder: Path, policy: str | None = None) -> Run:
         """Serve it, with another policy where one is named."""
         recording = texts(self.lengths)
         every = np.arange(len(self.lengths))
@@ -103,9 +50,9 @@ class Case:
         cost = UnevenCost(self.draft_s, STEP_S, self.prompt_token_s)
         made = POLICIES[policy or self.policy]()
         job = Job({}, settings, recording, every, cost, made, tables_of(self.lengths), lengths)
-        if made.__class__.prepare is not Policy.prepare:
+        if type(made).prepare is not Policy.prepare:
             prepare(_told(job))
-        return watched(job, told=_real())
+        return watched(job, _real())
 
     def _lengths(self, folder: Path, recording, every: np.ndarray) -> Lengths:
         """The rows in a file, and that read again."""

@@ -106,10 +106,24 @@ def test_chunks_of_a_step_add_up_and_say_where_they_come_from():
         return cost.step(one, 8192 * one, drafted=False, tree=False, chunks=chunks)
 
     both = source((0, 30), (10, 20))
-    assert both.chunk_s == pytest.approx(4e-3)
+    assert both.chunk_s == pytest.approx(6e-3)  # 50 tokens of one prompt: 9 - 3; apart 2 + 2
     assert both.source == Source.MEASURED
     assert source((0, 20)).source == Source.INTERPOLATED
     assert source((0, 30), (0, 51)).source == Source.MODELLED
+
+
+def test_short_prompts_together_are_no_free_ride():
+    """20 prompts of 50 tokens are 1,000 tokens, alone or beside a step that waits for weights."""
+    cost, chunks = modelled(), [(0, 50)] * 20
+    assert cost.chunks_s(chunks) == pytest.approx(cost.prefill_s(1000))
+    one = np.ones(1, int)
+    added = cost.step(one, 100 * one, drafted=False, tree=False, chunks=chunks).chunk_s
+    # The root beside them is one token more.
+    assert added == pytest.approx(cost.prefill_s(1001) - cost.prefill_s(1))
+    # A step that is bound by compute leaves no slack: 150 tokens more cost what they compute.
+    many = np.full(256, 8)
+    full = cost.step(many, many, drafted=False, tree=False, chunks=[(0, 150)]).chunk_s
+    assert full >= cost.prefill_s(2198) - cost.prefill_s(2048)
 
 
 def test_a_falling_table_gives_no_negative_chunk():

@@ -82,9 +82,12 @@ def test_json_that_is_whole_is_read():
         loads('{"a": NaN}', constants=False)
 
 
-@pytest.mark.parametrize("text", [*BOMBS, "[" * 500, "a: {a: 1, a: 2}", f"a: {'9' * 5000}", "a: ]"])
+TRICKS = [text for text in BOMBS if "!!set" not in text]  # a set is as plain as a list
+
+
+@pytest.mark.parametrize("text", [*TRICKS, "[" * 500, "{a: 1, a: 2}", f"a: {'9' * 5000}", "a: ]"])
 def test_yaml_is_refused_in_one_line(text):
-    with pytest.raises(ValueError, match=r".") as caught:  # noqa: PT011, any of them
+    with pytest.raises(ValueError, match=r".") as caught:
         load_yaml(text)
     assert "\n" not in str(caught.value)
 
@@ -156,7 +159,9 @@ def test_shards_stay_below_their_manifest(tree):
             read_recording(_shards(folder, "own.safetensors", twice))
 
 
-def test_tables_of_a_latency_file_stay_below_it_or_the_working_folder(tree, here):
+def test_tables_of_a_latency_file_stay_below_it_or_the_working_folder(tree, monkeypatch):
+    (tree / "work").mkdir()
+    monkeypatch.chdir(tree / "work")
     outside, beside = tree / "out" / "toy.csv", tree / "in" / "toy.csv"
     for path in (outside, beside):
         make_profile(path.parent)
@@ -211,7 +216,8 @@ def test_a_summary_names_shipped_profiles_alone(tmp_path):
     assert shipped_profile("b300").name == "b300.csv"
 
 
-def test_policies_of_a_file_of_rivals_stay_below_it(tree, here):
+def test_policies_of_a_file_of_rivals_stay_below_it(tree, monkeypatch):
+    monkeypatch.chdir(tree / "in" / "sub")
     policy = (ROOT / "conf/policy/cast.yaml").read_text()
     for folder in ("in", "out"):
         (tree / folder / "mine.yaml").write_text(policy)
@@ -311,10 +317,6 @@ def test_packed_torch_files_are_refused(tmp_path):
 # Names of calls that read more than data, and what makes them harmless.
 LOADERS = {"load", "load_all", "read_pickle", "full_load", "unsafe_load", "loads", "Loader"}
 MODULES = {"pickle", "cPickle", "marshal", "shelve", "dill", "joblib", "cloudpickle", "jsonpickle"}
-# A class body's `eval` is torch's: modules in evaluation mode. It takes no argument.
-KNOWN = {
-    ("simulator/sweep", "pickle"),  # results of the program's own processes, never a file
-}
 
 
 def _packages() -> list[Path]:
@@ -354,15 +356,10 @@ def _is_safe(call: ast.Call) -> bool:
 
 
 def test_no_reader_runs_code():
-    found = {
-        (str(path.relative_to(ROOT)), fault) for path in _packages() for fault in _faults(path)
-    }
-    unknown = {
-        (path, fault)
-        for path, fault in found
-        if not any(path.startswith(folder) and fault == name for folder, name in KNOWN)
-    }
-    assert unknown == set()
+    """No exception: `torch.load` of imports builds plain values alone, orders hold no pickles."""
+    found = {str(path.relative_to(ROOT)): _faults(path) for path in _packages()}
+    assert len(found) > 200
+    assert {path: faults for path, faults in found.items() if faults} == {}
 
 
 @pytest.mark.parametrize(

@@ -34,9 +34,9 @@ def test_blocks_are_whole_and_the_watermark_is_left_free():
     kv = KvBlocks.of_tokens(1607, 16, 0.015)
     assert (kv.total, kv.blocks(37), kv.blocks(48), kv.blocks(49)) == (100, 3, 3, 4)
     kv.hold(95)
-    assert kv.admits(3 * 16, alone=False)  # 95 + 3 + 2
-    assert not kv.admits(3 * 16 + 1, alone=False)
-    assert kv.admits(5 * 16, alone=True)
+    assert kv.admits(3 * 16, 95, alone=False)  # 95 + 3 + 2
+    assert not kv.admits(3 * 16 + 1, 95, alone=False)
+    assert kv.admits(5 * 16, 95, alone=True)
     assert kv.fits(1600)
     assert not kv.fits(1601)
     kv.hold(7)

@@ -9,7 +9,7 @@ from simulator.lengths import Lengths
 from simulator.run import Job, simulate
 from simulator.settings import Settings
 from simulator.workload import BLOCK, LazyWorkload, make_workload
-from simulator.workload_settings import WorkloadSettings
+from simulator.workload_settings import WorkloadSettings, read_workload
 from tests.serving import ConstantCost, Plain
 from tests.synthetic import make_pool
 from traces.errors import InputError
@@ -150,7 +150,13 @@ def test_what_cannot_be_served_is_refused(recording, tmp_path):
     with pytest.raises(InputError, match="no arrival times; accepted with workload.arrivals=file"):
         lengths_of(recording, path, arrivals="file")
     with pytest.raises(InputError, match="workload.path is null"):
-        WorkloadSettings(time_scale=2.0)
+        WorkloadSettings(max_prompt_tokens=2)
+    with pytest.raises(InputError, match="time_scale is 2.0; accepted: 1.0 with workload.arr"):
+        WorkloadSettings(path=path, time_scale=2.0)
+    with pytest.raises(InputError, match="workload.path is None; accepted: with workload=file"):
+        read_workload({"name": "file"})
+    with pytest.raises(InputError, match="ramp is 3; accepted in a closed loop: 0"):
+        Settings(ramp=3)
     with pytest.raises(InputError, match="no text of more than one token"):
         Lengths(WorkloadSettings(path=path), recording, np.array([2]))
     with pytest.raises(InputError, match="request_rate is 5; accepted with workload.arrivals=file"):

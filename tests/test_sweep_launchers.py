@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -106,21 +107,30 @@ def test_a_fault_of_ours_keeps_its_traceback(here, words, launcher, capfd):
     assert out.count("\n") == 1
 
 
-@pytest.mark.parametrize("group", [True, False], ids=["to all", "to the first process"])
 @pytest.mark.parametrize("launcher", ["basic", *ELSEWHERE])
-def test_interrupted(here, words, launcher, group):
-    """^C on a terminal reaches all processes; `kill -INT` the one that is named."""
-    if launcher == "basic" and not group:
-        pytest.skip("one process is all")
-    sweep = [*words, "policy.nodes=1,2,3", "policy.seconds=0,60", *launched_by(launcher)]
-    process = start(sweep)
+def test_interrupted(here, words, launcher):
+    """^C on a terminal, which reaches all processes."""
+    process = start([*words, "policy.seconds=0,60", *launched_by(launcher)])
     until(lambda: summaries(here / "out") >= 1, process)
-    (os.killpg if group else os.kill)(process.pid, signal.SIGINT)
+    os.killpg(process.pid, signal.SIGINT)
+    _is_interrupted(process, here / "out")
+
+
+@pytest.mark.parametrize("launcher", ELSEWHERE)
+def test_only_the_first_process_is_interrupted(here, words, launcher):
+    """As by `kill -INT`: it ends the others."""
+    process = start([*words, "policy.seconds=60,61", *launched_by(launcher)])
+    until(lambda: len(list((here / "out").glob("*/.hydra/.lock"))) == 2, process)
+    os.kill(process.pid, signal.SIGINT)
+    _is_interrupted(process, here / "out")
+    assert not runs(here / "out")
+
+
+def _is_interrupted(process: subprocess.Popen, sweep: Path) -> None:
     status, _, err = ended(process)
     assert (status, err) == (130, "interrupted\n")
-    assert not remains(here / "out")
-    assert runs(here / "out")  # every folder that is left is whole
-    assert all("seconds=60" not in name for name in runs(here / "out"))
+    assert not remains(sweep)
+    assert all("seconds=0" in name for name in runs(sweep))  # every folder left is whole
 
 
 @pytest.mark.parametrize("launcher", ELSEWHERE)

@@ -9,7 +9,7 @@ from unittest.mock import patch
 import simpy
 
 from simulator import fleet
-from simulator.cost import Source, StepTime
+from simulator.cost import Source, StepCost, StepTime
 from simulator.ledger import Facts, Ledger, texts_of
 from simulator.orders.table import OrderTable
 from simulator.policy import Load
@@ -158,10 +158,9 @@ class Run:
     facts: Facts
     servers: list[WatchedServer]
     cost: ConstantCost
-    told: object  # the cost that policies saw
 
 
-def watched(job: Job, told=None) -> Run:
+def watched(job: Job, told: StepCost) -> Run:
     """Serve the job's requests, as `simulator.run.simulate` without its shortcuts.
 
     The same cost object must not be used twice. told: the cost that policies are shown.
@@ -184,4 +183,4 @@ def watched(job: Job, told=None) -> Run:
         )
     served.run()
     facts = ledger.facts(texts_of(job.recording, work))
-    return Run(job, work, facts, served.servers, job.cost, told)
+    return Run(job, work, facts, served.servers, job.cost)

@@ -13,6 +13,8 @@ short prompts reach less.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from simulator.cost.header import DTYPE_BYTES, ProfileHeader
@@ -133,3 +135,20 @@ def mixed_ms(prefill: PrefillCurve | ModelledPrefill, start: int, tokens: int) -
     """
     before = max(prefill.at(start), prefill.fixed_ms) if start else prefill.fixed_ms
     return max(0.0, prefill.at(start + tokens) - before)
+
+
+def together_ms(
+    prefill: PrefillCurve | ModelledPrefill, chunks: Sequence[tuple[int, int]], packed: int = 0
+) -> float:
+    """Milliseconds that (start, tokens) chunks add to one pass of `packed` other tokens.
+
+    The sum of `mixed_ms`, or what one prompt of all their tokens would add if that is more: short
+    chunks share what a pass that waits for the weights computes meanwhile, and may use it up. A
+    modelled price counts the step's own tokens as well.
+    """
+    apart = sum(mixed_ms(prefill, start, tokens) for start, tokens in chunks)
+    if len(chunks) < 2 and not packed:
+        return apart
+    total = sum(tokens for _, tokens in chunks)
+    own = max(prefill.at(packed), prefill.fixed_ms) if packed else prefill.fixed_ms
+    return max(apart, prefill.at(packed + total) - own)

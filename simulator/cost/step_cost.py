@@ -50,7 +50,7 @@ from simulator.cost.engine import Engine
 from simulator.cost.graphs import GraphedVerify
 from simulator.cost.host import HostOverhead
 from simulator.cost.memo import CachedDraft, CachedVerify
-from simulator.cost.prefill_model import alone_ms, mixed_ms, prefill_of
+from simulator.cost.prefill_model import alone_ms, prefill_of, together_ms
 from simulator.cost.probe import width_probe
 from simulator.cost.profile import LatencyProfile
 from simulator.cost.source import RESOLVED, Source
@@ -160,7 +160,7 @@ class StepCost:
             draft_s, draft_bits = self._draft(batch, mean_context)
             draft_s += self.host.catch_up_token_s * deferred
             bits |= draft_bits
-        chunk_s, chunk_bits = self._chunks(chunks) if chunks else (0.0, 0)
+        chunk_s, chunk_bits = self._chunks(chunks, total) if chunks else (0.0, 0)
         host_s = self.host.seen_s(
             packed_total - batch,
             draft_s + verify_s + chunk_s,
@@ -217,8 +217,10 @@ class StepCost:
         return alone_ms(self._prefill, start, tokens) * 1e-3
 
     def chunks_s(self, chunks: Sequence[tuple[int, int]]) -> float:
-        """Seconds that (start, tokens) chunks add to a pass that reads the weights anyway."""
-        return self._chunks(chunks)[0]
+        """Seconds of one pass over (start, tokens) chunks of prompts, alone."""
+        if len(chunks) == 1:
+            return self.chunk_s(*chunks[0])
+        return self._prefill.fixed_ms * 1e-3 + self._chunks(chunks)[0]
 
     def verify_curve_s(
         self, batch: int, totals: np.ndarray, context: float, largest: np.ndarray | None = None
@@ -266,14 +268,14 @@ class StepCost:
             raise self._refusal(f"a draft for {batch} requests", batch, context)
         return ms * 1e-3 * self.draft_steps, bits | self._kind
 
-    def _chunks(self, chunks: Sequence[tuple[int, int]]) -> tuple[float, int]:
-        """Seconds and Source bits that chunks add to a step."""
-        seconds, bits = 0.0, self._kind if self.prefill == "table" else 0
+    def _chunks(self, chunks: Sequence[tuple[int, int]], packed: int = 0) -> tuple[float, int]:
+        """Seconds and Source bits that chunks add to a step of `packed` tokens."""
+        bits = self._kind if self.prefill == "table" else 0
         for start, tokens in chunks:
             self._check_prompt(start + tokens)
-            seconds += mixed_ms(self._prefill, start, tokens) * 1e-3
             bits |= self._prefill.bits(start + tokens)
-        return seconds, bits
+        beside = packed if self.prefill == "modelled" else 0
+        return together_ms(self._prefill, chunks, beside) * 1e-3, bits
 
     def _check_prompt(self, tokens: int) -> None:
         if self.strict and tokens > self._prefill.last > 0:

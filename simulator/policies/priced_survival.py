@@ -94,7 +94,7 @@ class PricedSurvival(Policy):
     def allocate(self, step: Step) -> np.ndarray:
         account = self._accounts.at(step.batch)
         survival = self._survival(step.draft.score, step.draft.size)  # (B, M)
-        self._weight = self._weights(step, survival, account)  # (B,)
+        self._weight, self._weighed = self._weights(step, survival, account), step.load.request
         key = survival * self._weight[:, None]
         if self._context_aware and account.price:
             key -= account.price * attention_s(step)[:, None]
@@ -126,7 +126,9 @@ class PricedSurvival(Policy):
         self._late.observe(outcome)
         if outcome.drafted:
             account = self._accounts.at(len(outcome.request))
-            account.earn(float(self._weight @ outcome.committed), outcome.step_s)
+            same = np.array_equal(self._weighed, outcome.request)  # not where outcomes come late
+            weight = self._weight if same else np.ones(len(outcome.request))
+            account.earn(float(weight @ outcome.committed), outcome.step_s)
 
     def describe(self) -> dict:
         exponents = dict(zip(self._worth.widths, self._worth.exponents, strict=True))

@@ -6,6 +6,7 @@ ends, no child process inherits it, and it holds between machines that share a d
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
@@ -20,6 +21,7 @@ except ImportError:  # Windows: no locks; renaming still keeps files whole
 
 INSIDE = ".hydra"  # where the lock lies, so that a folder that holds nothing else is empty
 LOCK = ".lock"
+MOST_TRIES = 1000  # as many processes may hold the folder one after another while we wait
 _TEMPORARY = re.compile(r"\..+\.(\d+)\.tmp")  # .NAME.PID.tmp, as every writer of ours names them
 
 
@@ -61,14 +63,18 @@ def _pid(path: Path) -> int | None:
 
 
 def _cleared(folder: Path) -> bool:
-    """Remove temporary files whose process is gone; whether some of them were Hydra's."""
-    replacing = False
+    """Remove what killed processes left; whether one of them was replacing a run.
+
+    Temporary files of the configuration are written by who holds the folder alone, and now that is
+    us; those of results also by who calls `run_job` itself.
+    """
+    torn = False
     for path in leftovers(folder):
-        pid = _pid(path)
-        if pid is not None and _is_gone(pid):
-            replacing |= path.parent.name == INSIDE
+        inside, pid = path.parent.name == INSIDE, _pid(path)
+        if pid is not None and (inside or _is_gone(pid)):
+            torn |= inside
             path.unlink(missing_ok=True)
-    return replacing
+    return torn
 
 
 def _is_gone(pid: int) -> bool:
@@ -84,7 +90,7 @@ def _is_gone(pid: int) -> bool:
 
 def _acquire(path: Path, wait: bool) -> int | None:
     """A descriptor of the locked file; None where the disk knows no locks."""
-    while True:
+    for _ in range(MOST_TRIES):
         with suppress(FileNotFoundError):  # its folder went, as an empty one, in between
             path.parent.mkdir(parents=True, exist_ok=True)
             held = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
@@ -98,6 +104,7 @@ def _acquire(path: Path, wait: bool) -> int | None:
                 os.close(held)
                 raise
             os.close(held)  # the one that held it has removed it
+    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path.parent))
 
 
 def _locked(held: int, wait: bool, folder: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Limits of one case: seconds on the clock, and memory of the process."""
+"""Limits of one case: seconds of computing, and memory of the process."""
 
 from __future__ import annotations
 
@@ -17,18 +17,22 @@ class Hang(BaseException):
 
 @contextmanager
 def alarm(seconds: float = MOST_S) -> Iterator[None]:
-    """Raise Hang in the block once `seconds` have passed; of the main thread alone."""
+    """Raise Hang in the block once it has computed for `seconds`; of the main thread alone.
+
+    Others may use the machine: what counts is this process's time. One that waits, for whatever,
+    is left to who started it.
+    """
 
     def ring(number: int, frame: object) -> None:
         raise Hang(f"{seconds:g} s")
 
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    before = signal.signal(signal.SIGPROF, ring)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def limit_memory(most: int = MOST_BYTES) -> None:

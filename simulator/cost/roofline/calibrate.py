@@ -26,6 +26,7 @@ from traces.errors import InputError
 _COLUMNS = ("batch", "packed_tokens_total", "kv_prefix_tokens", "verify_ms")
 _LEAST = 0.02  # efficiency
 _STEPS = 60  # of Gauss-Newton, far more than it takes
+_MOST = 5000  # points: the grid is gone through with all of them
 _FEWEST = 3  # points: as many as there are numbers to fit
 
 
@@ -54,8 +55,8 @@ def read_points(path: str | Path) -> Points:
     for cell, (batch, total, *_) in zip(cells, rows, strict=True):
         if total < batch:
             cell.refuse("packed_tokens_total", f"at least {batch}, one token for each request")
-    if len(rows) < _FEWEST:
-        raise InputError(f"{path}: {len(rows)} rows; accepted: at least {_FEWEST}")
+    if not _FEWEST <= len(rows) <= _MOST:
+        raise InputError(f"{path}: {len(rows)} rows; accepted: at least {_FEWEST}, at most {_MOST}")
     return Points(*np.array(rows, float).T)
 
 
