@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -15,7 +16,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ("requests.parquet", "steps.parquet", "summary.json")
 COMPOSED = (".hydra/config.yaml", ".hydra/overrides.yaml")  # hydra.yaml names the sweep's folder
-PATIENCE_S = 600.0
+PATIENCE_S = 120.0
 
 
 def installed(plugin: str) -> pytest.MarkDecorator:
@@ -48,7 +49,9 @@ def start(words: Sequence[str], **more) -> subprocess.Popen:
     command = [sys.executable, "-m", "simulator", *words]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     settings = {"env": environment()} | pipes | more
-    return subprocess.Popen(command, start_new_session=True, **settings)
+    # In the background of a shell, or under nohup, ^C would be ignored from the start.
+    heard = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
+    return subprocess.Popen(command, start_new_session=True, **heard, **settings)
 
 
 def ended(process: subprocess.Popen) -> tuple[int, str, str]:

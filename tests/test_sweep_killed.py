@@ -19,7 +19,7 @@ import pytest
 from tests.sweeping import ended, environment, launched_by, remains, runs, start, summaries, until
 
 KILLS = 3
-RUNS = int(os.environ.get("SWEEP_RUNS", "30"))
+RUNS = int(os.environ.get("SWEEP_RUNS", "20"))
 SECONDS = 0.3  # up to which a kill comes after a run has finished
 
 
