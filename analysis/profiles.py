@@ -155,4 +155,6 @@ def _header(path: Path) -> dict[str, Any]:
         raise InputError(f"{path}: unreadable ({reason}), expected a profile's header") from error
     if not isinstance(node, dict):
         raise InputError(f"{path}: holds {node!r:.40}, expected a profile's header")
+    if not isinstance(node.get("fixed") or {}, dict):
+        raise InputError(f"{path}: fixed is {node['fixed']!r:.40}, expected a mapping")
     return node

@@ -41,7 +41,7 @@ BAD_LINES = {
     '{"text": "a"}': "line 1: no prompt, question or turns; accepted",
     '\n\n{"prompt": " "}': "line 3: prompt is ' '; accepted: a text that is not blank",
     '{"question": 4}': "line 1: question is 4; accepted",
-    '{"prompt": "\\ud800"}': "line 1: prompt is '\\ud800'; accepted",
+    '{"prompt": "\\ud800"}': "line 1: not JSON (half a surrogate pair",
     '{"turns": []}': "line 1: turns is []; accepted: a list of texts, of which the first is used",
     '{"turns": "a"}': "line 1: turns is 'a'; accepted: a list of texts",
     '{"prompt": "a", "category": 3}': "line 1: category is 3; accepted: a text, or none",

@@ -80,10 +80,13 @@ def synthetic_hidden() -> Recording:
 
 
 def synthetic_ties() -> Recording:
-    """Log-probabilities in whole nats: ties between siblings, parents and depths, and q = 1."""
+    """Log-probabilities in whole nats: ties between siblings, parents and depths, and q = 1.
+
+    Rounded up they are no law, which a reader would refuse; orders do not mind.
+    """
     recording = make_pool(np.random.default_rng(13), depths=7, sequences=9, lengths=[40] * 9)
     scores = {name: np.round(recording[name]) for name in ("pool_logprob", "path_logq")}
-    return build_recording(recording.meta, recording.arrays | scores, "synthetic ties")
+    return Recording(recording.meta, recording.arrays | scores, "synthetic ties")
 
 
 SYNTHETIC = {make.__name__: make for make in (synthetic_pool, synthetic_hidden, synthetic_ties)}

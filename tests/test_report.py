@@ -216,7 +216,7 @@ def test_nothing_is_warned_of_where_there_is_nothing(tmp_path):
         ({"window": {"kind": "full batch", "requests": 99}}, "99th percentiles are of fewer than"),
         ({"percentiles": "sketch", "percentile_error": 0.01}, "by a sketch, within 0.01 of"),
         ({"ttft_note": "queue only"}, "Prefill costs nothing"),
-        ({"rejected": 2}, "Requests were rejected"),
+        ({"rejected": 2, "completed": 6}, "Requests were rejected"),
         ({"preemptions": 1}, "Requests were pushed out of memory"),
         (
             {"cost_shares": {"time": MEASURED | {"measured": 0.4, "modelled": 0.6}}},

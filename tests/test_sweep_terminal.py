@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sweeping import JOBLIB, environment, launched_by, start
+from tests.sweeping import JOBLIB, PATIENCE_S, environment, launched_by, start
 
 CODES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 LINE = re.compile(r"runs( \(\d+ skipped\))? [^\n]*?(\d+)/(\d+) (-:--:--|\d+:\d\d:\d\d) left")
@@ -32,7 +32,7 @@ def on_terminal(words: list[str]) -> tuple[int, str, str]:
 
     reader = threading.Thread(target=read)
     reader.start()
-    out, _ = process.communicate(timeout=120)
+    out, _ = process.communicate(timeout=PATIENCE_S)
     reader.join()
     os.close(main)
     text = CODES.sub("", b"".join(shown).decode()).replace("\r", "\n")
@@ -66,7 +66,7 @@ def test_progress(words, launcher):
 
 def test_nothing_of_it_elsewhere(words):
     process = start([*words, "seed=0,1"])
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=PATIENCE_S)
     assert err == ""
     assert len(out.splitlines()) == 4
 
