@@ -3,13 +3,14 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 RUN ?= runs/demo
+FIGURES ?= runs/figures
 POLICIES := autoregressive,fixed_chain,tuned_chain,fixed_tree,cast,treespark,priced_survival
 
 # Of `make gpu-surface` and `make gpu-validate`; nothing: the first that is not done.
 GPU_WORDS := $(if $(SHAPE),shape=$(SHAPE)) $(if $(MODE),mode=$(MODE)) $(WORDS)
 GPU := $(BIN)/python -m real_runner.tasks.gpu
 
-.PHONY: help demo test fuzz lint bench figures gpu gpu-tests gpu-next gpu-list gpu-surface gpu-validate
+.PHONY: help demo test sweep-test fuzz lint bench figures gpu gpu-tests gpu-next gpu-list gpu-surface gpu-validate
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
 
@@ -26,11 +27,27 @@ demo: $(VENV)/base ## compare every policy over five concurrencies on the shippe
 	$(BIN)/python -m simulator -m +policy=$(POLICIES) max_concurrency=1,4,16,64,256 hydra.sweep.dir=$(RUN)
 	$(BIN)/python -m analysis $(RUN) --out $(RUN)/figures
 
-figures: $(VENV)/base ## every figure that the last demo has data for (RUN=folder for another sweep)
-	$(BIN)/python -m analysis figures $(RUN) --out $(RUN)/figures
+# Runs that lie there are skipped. A sweep of widths is a folder of its own: in one with others its policies
+# would be many variants.
+MEASURED := blackwell_qwen3_8b blackwell_qwen3_4b a6000_qwen3_8b h100_sxm_qwen3_8b_table5 h100_sxm_qwen3_4b_table5
+MEASURED := $(MEASURED:%=traces/latency/%.csv) traces/data/small_semi_t0.calibration.json real_runner/measured
+SWEEP = $(BIN)/python -m simulator -m seed=0,1,2 max_concurrency=1,16 hydra.sweep.dir=$(FIGURES)/widths
+DRAW = $(BIN)/python -m analysis figures --out $(FIGURES)/drawn
+figures: $(VENV)/base ## every kind of figure, from runs of its own and shipped measurements (FIGURES=folder)
+	$(BIN)/python -m simulator experiment=figure_loads hydra.sweep.dir=$(FIGURES)/loads
+	$(SWEEP) +policy=autoregressive
+	$(SWEEP) +policy=fixed_tree policy.nodes=3,7,15,31,63,127
+	$(SWEEP) +policy=cast policy.width=3,7,15,31,63,127
+	$(SWEEP) +policy=fixed_chain policy.length=1,3,5,7
+	$(DRAW) --only throughput,goodput,pareto,domains,acceptance,nodes,time $(FIGURES)/loads
+	$(DRAW) --only budget $(FIGURES)/widths
+	$(DRAW) --only latency,prefix_mass,reliability,live $(MEASURED)
 
 test: $(VENV)/test ## set up and run every test
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+sweep-test: $(VENV)/test ## 300 runs, killed three times and resumed, two sweeps at once: the same bytes
+	SWEEP_RUNS=300 $(BIN)/python -m pytest -q tests/test_sweep_killed.py
 
 fuzz: $(VENV)/test ## 10,000 damaged files against every reader
 	$(BIN)/python tests/fuzz/run.py --cases 10000 --seed 0

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from math import inf
+from math import inf, isclose
 from pathlib import Path
 from typing import Any
 
@@ -190,9 +190,21 @@ def _throughput(run: Run, prompts: np.ndarray) -> tuple[Sums, int]:
         )
     span = (window["start_s"], window["end_s"])
     requests = run.requests
+    _check_rate(run, span)
     sums = throughput_sums(requests, span, run.summary.data["max_concurrency"], prompts)
     inside = (requests["finish_s"] > span[0]) & (requests["arrival_s"] < span[1])
     return sums, int(np.count_nonzero(inside))
+
+
+def _check_rate(run: Run, span: tuple[float, float]) -> None:
+    """The requests' tokens are those of the summary's rate: both are of one run, and whole."""
+    tokens, stated = int(run.requests["window_tokens"].sum()), run.summary.data[THROUGHPUT]
+    seconds = span[1] - span[0]
+    if not (tokens > 0 < seconds and isclose(tokens, stated * seconds, rel_tol=1e-6)):
+        raise InputError(
+            f"{run.summary.path.with_name(FILE_NAME)}: {tokens} window_tokens in {seconds:g} s; "
+            f"accepted: {stated:g} a second, the summary's {THROUGHPUT}"
+        )
 
 
 def _times(run: Run, metric: str, prompts: np.ndarray) -> tuple[Sums, int]:

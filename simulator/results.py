@@ -14,6 +14,7 @@ from simulator.cost import Source
 from simulator.ledger import Columns, Facts
 from simulator.metrics import measured, window_tokens
 from simulator.window import Window, find_window
+from traces.strict_json import loads
 
 SUMMARY, REQUESTS, STEPS = "summary.json", "requests.parquet", "steps.parquet"
 
@@ -26,7 +27,7 @@ def is_complete(folder: Path, config_hash: str) -> bool:
     try:
         for name in (REQUESTS, STEPS):
             parquet.read_metadata(folder / name)
-        summary = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
+        summary = loads((folder / SUMMARY).read_text(encoding="utf-8"))
     except (OSError, ValueError, pyarrow.ArrowException):
         return False
     return isinstance(summary, dict) and summary.get("config_hash") == config_hash

@@ -29,6 +29,7 @@ class Places:
         self.stepping: Stepping | None = None
         self.begin_s = 0.0  # of the last prompt, or of the pass that reads prompts alone
         self.read_tokens = self.pushes = 0
+        self.just_pushed = False  # since the last step
 
     def blocks(self, tokens: int) -> int:
         return math.ceil(tokens / self.rules.kv_block)
@@ -39,6 +40,18 @@ class Places:
 
     def committed_blocks(self) -> int:
         return self.held(sum(self.blocks(self.context[one]) for one in self.running))
+
+    def needed(self) -> int:
+        """Blocks once everybody's root is verified."""
+        return self.held(sum(self.blocks(self.context[one] + 1) for one in self.running))
+
+    def room(self, request: int) -> bool:
+        """A free slot, and memory beside the next roots of those inside and the watermark."""
+        inside = len(self.reading) + len(self.running)
+        if inside >= self.capacity or self.total is None:
+            return inside < self.capacity
+        spare = self.total - self.needed() - self.blocks(self.context[request] + 1)
+        return spare >= (math.ceil(self.rules.watermark * self.total) if inside else 0)
 
     # ---------------------------------------------------------------- queue and admission
 
@@ -60,13 +73,9 @@ class Places:
 
     def admitted(self, event: Admitted) -> None:
         request = event.request
-        assert len(self.reading) + len(self.running) < self.capacity
         assert request == self.next()
         assert event.context == self.context[request]
-        if self.total is not None:
-            spare = self.total - self.committed_blocks() - self.blocks(event.context + 1)
-            alone = not self.reading and not self.running
-            assert spare >= (0 if alone else math.ceil(self.rules.watermark * self.total))
+        assert self.room(request)
         if request not in self.pushed:
             assert self.facts["admitted_s"][request] == event.time_s
         self.waiting.remove(request)
@@ -77,14 +86,14 @@ class Places:
     def push(self, event: Pushed) -> None:
         """The last prompt that is read, else the last that runs, goes to the queue's head."""
         assert self.total is not None
-        needed = sum(self.blocks(self.context[one] + 1) for one in self.running)
-        assert self.held(needed) > self.total
+        assert self.needed() > self.total
         last = self.reading.popitem()[0] if self.reading else self.running.pop()
         assert event.request == last
         assert self.running  # one that is alone always has room
         self.waiting.insert(0, last)
         self.pushed.add(last)
         self.pushes += 1
+        self.just_pushed = True
 
     # ---------------------------------------------------------------- prompts
 

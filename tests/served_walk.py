@@ -55,8 +55,9 @@ class Walk(Places):
         emitted = [1 + self.context[one] - int(prompt[one]) for one in self.running]
         assert load.remaining.tolist() == [self.longest - count for count in emitted]
         assert load.queued == len(self.waiting) + len(self.reading)
-        if self.total is None and self.waiting:  # nobody waits beside a free slot
-            assert len(self.running) + len(self.reading) == self.capacity
+        if self.waiting and not self.just_pushed:  # nobody waits where there is room
+            assert not self.room(self.next())
+        self.just_pushed = False
         assert self.rules.mixed or not self.reading  # prompts first
         self.check_step_memory(event)
         self.check_asked(event)

@@ -40,12 +40,22 @@ def on_terminal(words: list[str]) -> tuple[int, str, str]:
 
 
 @pytest.fixture
+def at_once(here, monkeypatch):
+    """Bars show themselves at once: whether a sweep takes a second depends on the machine."""
+    Path("sitecustomize.py").write_text(
+        "import simulator.progress\nsimulator.progress.PATIENCE_S = -1\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(here), prepend=os.pathsep)
+
+
+@pytest.fixture
 def words(here, recorded) -> list[str]:
-    sweep = ["-m", f"trace={recorded}", "num_prompts=300", "hydra.sweep.dir=out"]
+    sweep = ["-m", f"trace={recorded}", "num_prompts=30", "hydra.sweep.dir=out"]
     return [*sweep, "policy=autoregressive,fixed_tree"]
 
 
 @pytest.mark.parametrize("launcher", ["basic", pytest.param("joblib", marks=JOBLIB)])
+@pytest.mark.usefixtures("at_once")
 def test_progress(words, launcher):
     words = [*words, *launched_by(launcher)]
     status, out, shown = on_terminal([*words, "seed=range(0,4)"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any, Self
 from real_runner.probing.grid import Cell, PrefillCell, StepCell
 from real_runner.probing.samples import Samples
 from traces.errors import InputError
+from traces.strict_json import loads
 
 FORMAT = "specdec-probe"
 VERSION = 1
@@ -88,11 +90,11 @@ class Store:
         if not lines:
             return 0
         try:
-            entries = [json.loads(line) for line in lines]
+            entries = [loads(line.decode("utf-8")) for line in lines]
             self._compare(entries[0])
             for entry in entries[1:]:
                 self._load(entry)
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             if isinstance(error, InputError):
                 raise
             raise self._damaged() from None
@@ -112,11 +114,15 @@ class Store:
 
     def _load(self, entry: Mapping[str, Any]) -> None:
         cell = KINDS[entry["kind"]](*entry["cell"])
+        if not all(type(size) is int and size >= 0 for size in entry["cell"]):
+            raise ValueError("sizes that are none")
         if "skipped" in entry:
-            self.skipped[cell] = entry["skipped"]
-        else:
-            parts = (tuple(map(float, entry[name])) for name in Samples.__slots__)
-            self._take(cell, int(entry["pass"]), Samples(*parts))
+            self.skipped[cell] = str(entry["skipped"])
+            return
+        parts = [tuple(map(float, entry[name])) for name in Samples.__slots__]
+        if not all(0 <= seconds < math.inf for part in parts for seconds in part):
+            raise ValueError("times that are none")
+        self._take(cell, int(entry["pass"]), Samples(*parts))
 
     def _damaged(self) -> InputError:
         return InputError(f"{self.path}: accepted: samples of an interrupted probe, or no file")

@@ -23,7 +23,7 @@ from simulator.progress import hidden
 from simulator.sweep.claim import claimed
 from simulator.sweep.composed import HydraFiles
 from simulator.sweep.errors import REFUSED, JobCrashed, JobFailed
-from simulator.sweep.names import job_name
+from simulator.sweep.names import job_name, task_overrides
 from simulator.sweep.objective import split_objective
 from traces.pipes import silence_output
 
@@ -92,7 +92,7 @@ def _perform(cfg: DictConfig, folder: Path, swept: bool) -> Answer:
     from simulator.results import SUMMARY, discard
     from simulator.tasks import perform
 
-    summary, name = folder / SUMMARY, job_name(HydraConfig.get())
+    summary, name = folder / SUMMARY, job_name(task_overrides(HydraConfig.get()))
     with claimed(folder, _waits) as torn:
         try:
             if torn:  # the tables may not be of the summary's run

@@ -25,6 +25,7 @@ from simulator.sweep.claim import Busy, claimed
 from simulator.sweep.errors import JobFailed, JobLost
 from simulator.sweep.job import Answer, is_elsewhere, not_waiting
 from simulator.sweep.loader import Composing
+from simulator.sweep.names import job_name
 from simulator.sweep.plan import Planned, planned
 from simulator.sweep.state import Sweep
 from simulator.sweep.submitted import Submitted
@@ -105,11 +106,12 @@ class Launch:
         if skipped is not None:
             return skipped
         (found,) = self._inner.launch([overrides], index)
+        name = job_name(found.overrides)
         if found.status == JobStatus.COMPLETED:
-            return self._answered(" ".join(found.overrides), found.return_value)
+            return self._answered(name, found.return_value)
         if isinstance(found._return_value, Busy):
             return None
-        return self._failed(" ".join(found.overrides), found._return_value)
+        return self._failed(name, found._return_value)
 
     def _answered(self, name: str, answer: Answer) -> JobReturn:
         self._sweep.finish(name, answer.value, answer.skipped)

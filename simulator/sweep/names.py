@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 
 from omegaconf import DictConfig, OmegaConf
+
+from simulator.sweep.objective import KEYS
 
 LONGEST = 200  # characters of a job's folder name
 
@@ -19,9 +22,14 @@ def folder_name(overrides: str) -> str:
     return f"{name[:LONGEST]}-{hashlib.sha256(overrides.encode()).hexdigest()[:12]}"
 
 
-def job_name(hydra: DictConfig) -> str:
-    """What its line on the terminal calls a job: its overrides, as they were given."""
-    return " ".join(OmegaConf.to_container(hydra.overrides.task, resolve=False))
+def job_name(overrides: Iterable[str]) -> str:
+    """What its line on the terminal calls a job: its overrides, the search's own left out."""
+    return " ".join(word for word in overrides if word.lstrip("+").partition("=")[0] not in KEYS)
+
+
+def task_overrides(hydra: DictConfig) -> list[str]:
+    """Those that are not Hydra's own, as they were given."""
+    return OmegaConf.to_container(hydra.overrides.task, resolve=False)
 
 
 # Of conf/config.yaml. Every process that composes a job imports this module.

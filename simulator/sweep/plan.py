@@ -13,7 +13,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from simulator.one_line import one_line
 from simulator.sweep.claim import INSIDE, leftovers
-from simulator.sweep.names import job_name
+from simulator.sweep.names import job_name, task_overrides
 from simulator.sweep.objective import split_objective
 
 
@@ -44,7 +44,7 @@ def planned(overrides: Sequence[str], config: DictConfig) -> Planned:
     A folder or a setting that depends on the job's number, which the launcher has yet to give,
     leaves the folder open; the job itself then finds what is there.
     """
-    name = job_name(config.hydra)
+    name = job_name(task_overrides(config.hydra))
     try:
         folder = os.path.abspath(config.hydra.sweep.dir)
         folder = Path(folder, str(OmegaConf.select(config, "hydra.sweep.subdir")))

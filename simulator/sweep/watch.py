@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import _thread
-import json
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -12,6 +11,7 @@ from typing import Any, Self
 from simulator.sweep.plan import Planned
 from simulator.terminal import print_run
 from traces.pipes import silence_output
+from traces.strict_json import loads
 
 PERIOD_S = 0.3
 SHARE = 0.05  # of the time at most goes into looking
@@ -74,7 +74,7 @@ def _summary(run: Planned) -> dict[str, Any] | None:
     from simulator.results import SUMMARY
 
     try:
-        summary = json.loads((run.folder / SUMMARY).read_text(encoding="utf-8"))
+        summary = loads((run.folder / SUMMARY).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     found = isinstance(summary, dict) and summary.get("config_hash") == run.config_hash

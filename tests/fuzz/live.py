@@ -1,8 +1,9 @@
-"""Files of the live side: prompts, and the folder of a checkpoint."""
+"""Files of the live side: prompts, samples of a probe, and the folder of a checkpoint."""
 
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,9 @@ import numpy as np
 from safetensors.numpy import save
 
 from real_runner.checkpoints.files import open_checkpoint
+from real_runner.probing.grid import PrefillCell, StepCell
+from real_runner.probing.samples import Samples
+from real_runner.probing.store import Store
 from real_runner.serving.prompts import read_prompts
 from tests.fuzz.cases import Target
 from tests.fuzz.tensors import safetensors_damaged
@@ -48,7 +52,34 @@ def _check_prompts(folder: Path, found: Any, good: Any) -> None:
         assert one.seed is None or 0 <= one.seed < 2**63
 
 
+_STORE, _SETTINGS = "x.partial.jsonl", {"device": "cpu", "batches": [1, 2]}
+
+
+def _make_store(folder: Path) -> None:
+    with Store(folder / _STORE, _SETTINGS) as store:
+        store.add(StepCell(1, 64, 4), 0, Samples((0.1, 0.2), (0.05,)))
+        store.add(PrefillCell(64), 0, Samples(prefill_s=(0.3,)))
+        store.skip(StepCell(2, 64, 512), "out of memory")
+
+
+def _read_store(folder: Path) -> tuple[dict, dict]:
+    with Store(folder / _STORE, _SETTINGS) as store:
+        assert store.visits >= 0
+        return store.kept(), store.skipped
+
+
+def _check_store(folder: Path, found: Any, good: Any) -> None:
+    kept, skipped = found
+    for samples in kept.values():
+        times = (*samples.verify_s, *samples.draft_s, *samples.prefill_s)
+        assert all(0 <= seconds < math.inf for seconds in times)
+    for cell in (*kept, *skipped):
+        sizes = (getattr(cell, name) for name in cell.__slots__)
+        assert all(type(size) is int and size >= 0 for size in sizes)
+
+
 TARGETS = [
+    Target("probe store", _make_store, {_STORE: json_damaged}, _read_store, _check_store),
     Target(
         "checkpoint",
         _make_checkpoint,

@@ -6,13 +6,10 @@ import csv
 import io
 import json
 import math
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow
-import yaml
 from pyarrow import parquet
 
 from analysis.__main__ import main
@@ -23,152 +20,22 @@ from analysis.steps import read_steps, steps_in_window
 from analysis.summaries import read_summaries
 from analysis.validation import read_validation
 from simulator.calibration_file import read_calibration
-from simulator.tournament.store import NAME as STORE
+from simulator.results import is_complete
 from simulator.tournament.store import Store
-from tests.figure_cases import summary
 from tests.fuzz.cases import Target, command
 from tests.fuzz.grids import csv_damaged
+from tests.fuzz.run_files import (
+    CALIBRATION,
+    ROUNDS,
+    STORE,
+    make_calibration,
+    make_points,
+    make_runs,
+    make_store,
+    make_validation,
+)
 from tests.fuzz.tables import parquet_damaged
 from tests.fuzz.trees import json_damaged, yaml_damaged
-from traces.catalog import DATA
-
-ROUNDS = """batch,width,round_ms,committed,tree,drafted
-1,0,12.5,1,0,0
-1,4,14.0,3,1,1
-4,4,18.0,9,0,1
-4,0,13.5,4,0,0
-8,2,21.0,15,true,true
-8,0,15.0,8,false,false
-16,1,22.5,24,0,1
-2,7,16.0,5,1,1
-"""
-POINTS = {
-    "format": "specdec-points",
-    "version": 1,
-    "importer": "vllm-result",
-    "source": "a test",
-    "files": [{"name": "x.json", "sha256": "0" * 64}],
-    "lacks": ["engine settings"],
-    "points": [
-        {
-            "label": "x",
-            "file": "x.json",
-            "policy": None,
-            "model": "some-8b",
-            "max_concurrency": 3,
-            "request_rate": "inf",
-            "burstiness": 1.0,
-            "facts": {"completed": 10, "date": "2026"},
-            "metrics": {"output_throughput": 400.0, "median_tpot_ms": 16.0},
-        }
-    ],
-}
-RESULT = {
-    "tokens_s": 100.0,
-    "modelled": 0.0,
-    "clamped": 0.1,
-    "nodes_per_request": 4.0,
-    "requests": 3,
-    "prompts": [1, 2],
-    "tokens": [10.0, 20.0],
-    "seconds": [0.1, 0.2],
-}
-
-
-REQUESTS = {
-    "request": list(range(8)),
-    "sequence": [0, 1, 2, 0, 1, 2, 0, 1],
-    "arrival_s": [0.0, 0.0, 0.0, 0.9, 1.1, 1.3, 2.0, 2.2],
-    "first_token_s": [np.nan, 0.1, 0.1, 1.0, 1.2, 1.4, 2.1, 2.3],
-    "finish_s": [0.9, 1.1, 1.3, 2.0, 2.2, 2.6, 3.1, 3.3],
-    "output_tokens": [20, 20, 24, 20, 20, 24, 20, 20],
-    "measured": [False, True, True, True, True, True, True, True],
-    "window_tokens": [4, 8, 10, 20, 20, 22, 0, 0],
-}
-STEPS = {
-    "time_s": [0.1 * at for at in range(30)],
-    "step_s": [0.1] * 30,
-    "draft_s": [0.02] * 30,
-    "verify_s": [0.07] * 30,
-    "batch": [3] * 25 + [2, 2, 1, 1, 1],
-    "draft_nodes": [12, 9, 0] * 10,
-    "drafted": [True, True, False] * 10,
-    "committed": [7, 6, 3] * 10,
-    "source": ["measured"] * 30,
-}
-BATCHES = [
-    {
-        "batch": batch,
-        "bounds": {
-            name: {"output_throughput": rate}
-            for name, rate in zip(("plain", "o2", "o3", "o5", "o5_free"), (60, 300, 500, 350, 550))
-        },
-    }
-    for batch in (1, 3)
-]
-CONFIG = {
-    "policy": {"name": "chain", "_target_": "simulator.policies.fixed_chain.FixedChain"},
-    "server": {"replicas": 1, "prefill": "whole", "max_num_seqs": None},
-    "seed": 0,
-    "request_rate": float("inf"),
-    "goodput": None,
-}
-
-
-def _summary(policy: str, throughput: float) -> dict[str, Any]:
-    window = {"kind": "full batch", "start_s": 0.8, "end_s": 2.2, "requests": 6}
-    changes = {"max_concurrency": 3, "window": window, "server": {"max_num_seqs": 256}}
-    return summary(policy, throughput, **changes)
-
-
-@cache
-def files_of_runs() -> dict[str, bytes]:
-    """Two policies at one load, and bounds of the same recording."""
-    files = {"o/bounds.json": _bounds()}
-    for run, throughput in (("a", 120.0), ("b", 80.0)):
-        files[f"{run}/summary.json"] = json.dumps(_summary(f"chain_{run}", throughput)).encode()
-        files[f"{run}/.hydra/config.yaml"] = yaml.safe_dump(CONFIG | {"seed": 1}).encode()
-        for name, columns in (("requests", REQUESTS), ("steps", STEPS)):
-            file = io.BytesIO()
-            parquet.write_table(pyarrow.table(columns), file)
-            files[f"{run}/{name}.parquet"] = file.getvalue()
-    return files
-
-
-def _bounds() -> bytes:
-    run = _summary("x", 1.0)
-    head = {"format": "specdec-bounds", "version": 1, "order": {"nodes": 7}, "batches": BATCHES}
-    return json.dumps(head | {key: run[key] for key in ("trace", "latency")}).encode()
-
-
-def _make(folder: Path, *names: str) -> None:
-    for name, data in files_of_runs().items():
-        if not names or name in names:
-            path = folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
-
-
-def _make_points(folder: Path) -> None:
-    _make(folder)
-    (folder / "points.json").write_text(json.dumps(POINTS))
-
-
-def _make_validation(folder: Path) -> None:
-    from tests.test_validation_report import usual
-
-    (folder / "validation.json").write_text(json.dumps(usual()))
-
-
-def _make_calibration(folder: Path) -> None:
-    name = "small_block_t0.calibration.json"
-    (folder / name).write_bytes((DATA / name).read_bytes())
-
-
-def _make_store(folder: Path) -> None:
-    lines = [{"key": key, "policy": "cast", "result": RESULT} for key in ("a", "b")]
-    lines.append({"key": "c", "policy": "cast", "result": {"refused": "no such depth"}})
-    (folder / STORE).write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
 def _rows(text: str) -> list[dict[str, str]]:
@@ -200,9 +67,9 @@ def _paired(folder: Path) -> str:
 
 def _check_paired(folder: Path, found: str, good: str) -> None:
     (row,) = _rows(found)
-    low, ratio, high = (float(row[key]) for key in ("ratio_low", "ratio", "ratio_high"))
-    assert 0 < ratio < math.inf
-    assert low <= high
+    assert 0 < float(row["ratio"]) < math.inf
+    if row["ratio_low"]:  # one prompt has no interval
+        assert float(row["ratio_low"]) <= float(row["ratio_high"])
     for run in ("a", "b"):
         table = parquet.read_table(folder / run / "requests.parquet")
         summary = json.loads((folder / run / "summary.json").read_text())
@@ -307,20 +174,31 @@ def _check_store(folder: Path, found: Any, good: Any) -> None:
             assert len(result.prompts) == len(result.tokens) == len(result.seconds)
 
 
+def _check_kept(folder: Path, found: Any, good: Any) -> None:
+    """A run is done again unless its summary says whose it is and both tables are there."""
+    assert good is True
+    if found:
+        assert json.loads((folder / "a/summary.json").read_text())["config_hash"] == "cd" * 32
+        for name in ("requests", "steps"):
+            parquet.read_metadata(folder / "a" / f"{name}.parquet")
+
+
 def _nothing(folder: Path, found: Any, good: Any) -> None:
     """What is read is only shown."""
 
 
 _SUMMARY = {"a/summary.json": json_damaged}
+_STEPS = {"a/steps.parquet": parquet_damaged}
 _REQUESTS = {"*/requests.parquet": parquet_damaged}
-_CALIBRATION = "small_block_t0.calibration.json"
 TARGETS = [
-    Target("compare", _make, _SUMMARY, _compare, _check_compared),
-    Target("paired", _make, _SUMMARY | _REQUESTS, _paired, _check_paired),
-    Target("reach", _make, {"o/bounds.json": json_damaged} | _SUMMARY, _reach, _check_numbers),
-    Target("points", _make_points, {"points.json": json_damaged}, _points, _check_numbers),
-    Target("steps", _make, {"a/steps.parquet": parquet_damaged}, _steps, _check_steps),
-    Target("cost of a run", _make, {"a/steps.parquet": parquet_damaged}, _cost("run"), _check_cost),
+    Target("compare", make_runs, _SUMMARY, _compare, _check_compared),
+    Target("paired", make_runs, _SUMMARY | _REQUESTS, _paired, _check_paired),
+    Target("reach", make_runs, {"o/bounds.json": json_damaged} | _SUMMARY, _reach, _check_numbers),
+    Target("points", make_points, {"points.json": json_damaged}, _points, _check_numbers),
+    Target("steps", make_runs, _STEPS, _steps, _check_steps),
+    Target(
+        "cost of a run", make_runs, {"a/steps.parquet": parquet_damaged}, _cost("run"), _check_cost
+    ),
     Target(
         "cost of rounds",
         lambda folder: (folder / "rounds.csv").write_text(ROUNDS),
@@ -328,27 +206,34 @@ TARGETS = [
         _cost("rounds"),
         _check_cost,
     ),
-    Target("configurations", _make, {"a/.hydra/config.yaml": yaml_damaged}, _configs, _nothing),
+    Target("configurations", make_runs, {"a/.hydra/config.yaml": yaml_damaged}, _configs, _nothing),
     Target(
         "reliability",
-        _make_calibration,
+        make_calibration,
         {"*.json": json_damaged},
-        lambda folder: read_reliability(folder / _CALIBRATION),
+        lambda folder: read_reliability(folder / CALIBRATION),
         _check_reliability,
     ),
     Target(
         "calibration",
-        _make_calibration,
+        make_calibration,
         {"*.json": json_damaged},
-        lambda folder: read_calibration(folder / _CALIBRATION),
+        lambda folder: read_calibration(folder / CALIBRATION),
         _check_calibration,
     ),
     Target(
         "validation",
-        _make_validation,
+        make_validation,
         {"*.json": json_damaged},
         lambda folder: read_validation(folder / "validation.json"),
         _check_validation,
     ),
-    Target("tournament store", _make_store, {STORE: json_damaged}, _store, _check_store),
+    Target(
+        "kept results",
+        make_runs,
+        _SUMMARY | {"a/*.parquet": parquet_damaged},
+        lambda folder: is_complete(folder / "a", "cd" * 32),
+        _check_kept,
+    ),
+    Target("tournament store", make_store, {STORE: json_damaged}, _store, _check_store),
 ]

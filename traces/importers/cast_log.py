@@ -92,13 +92,11 @@ def _loaded(source: Source) -> Any:
 
 def _refuse_packed(source: Source) -> None:
     """InputError for a zip archive that unpacks to more than it is; torch packs nothing."""
-    data = io.BytesIO(source.data)
-    if not zipfile.is_zipfile(data):
-        return
     try:
-        packed = any(one.compress_type for one in zipfile.ZipFile(data).infolist())
+        with zipfile.ZipFile(io.BytesIO(source.data)) as archive:
+            packed = any(one.compress_type for one in archive.infolist())
     except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError, EOFError):
-        return  # torch says what is wrong with it
+        return  # of the older format, or damaged: torch says what is wrong with it
     if packed:
         Node(str(source.path), "", None).refuse("a file as torch.save writes it", "compressed")
 
