@@ -30,15 +30,16 @@ demo: $(VENV)/base ## compare every policy over five concurrencies on the shippe
 # Runs that lie there are skipped. A sweep of widths is a folder of its own: in one with others its policies
 # would be many variants.
 MEASURED := blackwell_qwen3_8b blackwell_qwen3_4b a6000_qwen3_8b h100_sxm_qwen3_8b_table5 h100_sxm_qwen3_4b_table5
-MEASURED := $(MEASURED:%=traces/latency/%.csv) traces/data/small_semi_t0.calibration.json real_runner/measured
-SWEEP = $(BIN)/python -m simulator -m seed=0,1,2 max_concurrency=1,16 hydra.sweep.dir=$(FIGURES)/widths
+MEASURED := $(MEASURED:%=traces/latency/%.csv) traces/data/small_semi_t0.calibration.json traces/data/small_block_t0.safetensors real_runner/measured
+SWEEP = $(BIN)/python -m simulator -m seed=0,1,2 hydra.sweep.dir=$(FIGURES)/widths
 DRAW = $(BIN)/python -m analysis figures --out $(FIGURES)/drawn
 figures: $(VENV)/base ## every kind of figure, from runs of its own and shipped measurements (FIGURES=folder)
 	$(BIN)/python -m simulator experiment=figure_loads hydra.sweep.dir=$(FIGURES)/loads
-	$(SWEEP) +policy=autoregressive
-	$(SWEEP) +policy=fixed_tree policy.nodes=3,7,15,31,63,127
-	$(SWEEP) +policy=cast policy.width=3,7,15,31,63,127
-	$(SWEEP) +policy=fixed_chain policy.length=1,3,5,7
+	$(SWEEP) +policy=autoregressive max_concurrency=1,16
+	$(SWEEP) +policy=fixed_chain policy.length=1,3,5,7 max_concurrency=1,16
+	$(SWEEP) +policy=fixed_tree policy.nodes=3,7,15,31,63,127 max_concurrency=1,16
+	$(SWEEP) +policy=cast policy.width=3,7,15,31,63,127 max_concurrency=1
+	$(SWEEP) +policy=cast policy.nodes_per_request=1,3,7,15,31 max_concurrency=16
 	$(DRAW) --only throughput,goodput,pareto,domains,acceptance,nodes,time $(FIGURES)/loads
 	$(DRAW) --only budget $(FIGURES)/widths
 	$(DRAW) --only latency,prefix_mass,reliability,live $(MEASURED)
