@@ -34,7 +34,7 @@ from traces.io import build_recording  # noqa: E402
 CONF = Path(__file__).resolve().parents[1] / "conf"
 POLICIES = {path.stem: yaml.safe_load(path.read_text()) for path in CONF.glob("policy/*.yaml")}
 DOMAINS = ("arithmetic", "report")
-TOKENS = 24
+TOKENS = 16
 CASES = {  # drafter, temperature, packing: the requests in flight
     ("semi_autoregressive", 0.0, "ragged"): (1, 3),
     ("block", 0.0, "dense"): (3,),

@@ -64,7 +64,12 @@ def test_progress(words, launcher):
     assert all("tokens/s" in line for line in out.splitlines())
     assert {match[3] for match in LINE.finditer(shown)} == {"8"}
     assert re.search(r"8 runs: 8 new, 0 skipped, in \d+:\d\d\.\d min", shown)
-    # Resumed: the bar counts what is to be done.
+
+
+@pytest.mark.usefixtures("at_once")
+def test_progress_of_a_sweep_that_goes_on(words):
+    """The bar counts what is to be done."""
+    assert on_terminal([*words, "seed=range(0,4)"])[0] == 0
     status, out, shown = on_terminal([*words, "seed=range(0,8)"])
     assert status == 0
     assert out.count("skipped: ") == 8

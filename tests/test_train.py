@@ -22,8 +22,8 @@ from traces.io import read_recording  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
 TOY = [
-    "train.vocab_size=400", "train.tokenizer_examples=300", "train.target_steps=2",
-    "train.target_batch=2", "train.draft_rows=24", "train.draft_max_new_tokens=16",
+    "train.vocab_size=400", "train.tokenizer_examples=60", "train.target_steps=2",
+    "train.target_batch=2", "train.draft_rows=8", "train.draft_max_new_tokens=16",
     "train.block_steps=2", "train.semi_autoregressive_steps=2", "train.drafter_rows=2",
     "train.drafter_anchors=3", "train.threads=1",
 ]  # fmt: skip
