@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from analysis.compare import BASELINE, compare
+from analysis.figure_files import written as named
 from analysis.latex import print_latex
 from analysis.metrics import choose_metrics
 from analysis.summaries import FILE_NAME, read_summaries
@@ -40,7 +41,7 @@ FORMATS = {
 NAMED = {
     "figures": "Draw every figure that the files allow, as PNG, PDF and SVG with captions.",
     "report": "Write one self-contained HTML page: tables, figures, configurations, warnings.",
-    "reliability": "Draw the reliability diagrams of calibrations, as PNG and PDF with captions.",
+    "reliability": "Draw the reliability diagrams of calibrations, with captions.",
     "reach": "Share of the gain over plain decoding that hindsight bounds allow, per policy and "
     "concurrency: a table on stdout.",
     "paired": "Compare two policies that served the same requests: ratio and difference with 95 % "
@@ -123,8 +124,8 @@ def _compare_runs(args: argparse.Namespace, command: str) -> None:
 
 
 def _say(written: Sequence[Path]) -> None:
-    for path in written:
-        print(f"wrote {path}", file=sys.stderr)
+    for text in named(written):
+        print(f"wrote {text}", file=sys.stderr)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -137,7 +138,7 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="python -m analysis",
-        description="Compare finished runs: a table on stdout, figures as PNG and PDF with "
+        description="Compare finished runs: a table on stdout, figures as PNG, PDF and SVG with "
         "captions. Runs of different recordings, latency profiles or server settings get blocks "
         "and figures of their own. A validation, alone: predicted against live.",
         epilog=f"Commands of their own (--help after them): {', '.join(NAMED)}.",

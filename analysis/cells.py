@@ -32,12 +32,18 @@ def block_cells(block: Block, metrics: Sequence[Metric]) -> list[list[Cell]]:
     ]
 
 
+def best_mean(block: Block, metric: Metric) -> float | None:
+    """Of a metric's means; None where no end is better, or all are equal."""
+    found = (row.estimate(metric.key) for row in block.rows)
+    means = {one.mean for one in found if one is not None}
+    if metric.better is None or len(means) < 2:
+        return None
+    return max(means) if metric.better == "high" else min(means)
+
+
 def _column(block: Block, metric: Metric) -> list[Cell]:
     found = [row.estimate(metric.key) for row in block.rows]
-    means = [one.mean for one in found if one is not None]
-    best = None
-    if metric.better and len(set(means)) > 1:
-        best = max(means) if metric.better == "high" else min(means)
+    best = best_mean(block, metric)
     return [
         Cell(_show(one, row, metric), one is not None and one.mean == best)
         for one, row in zip(found, block.rows, strict=True)

@@ -47,6 +47,8 @@ def read_columns(
     import pyarrow
     from pyarrow import parquet
 
+    if not path.is_file():  # a pipe might never end
+        raise InputError(f"{path}: no regular file, expected {what} of a finished run")
     try:
         names = _names(path, rows, what)
         missing = [name for name in kinds if name not in names]
@@ -60,14 +62,16 @@ def read_columns(
         order = ["request"] if "request" in names else []
         table = parquet.read_table(path, columns=[*dict.fromkeys([*kinds, *order])])
         table = table.sort_by("request") if order else table  # a long run's come as they end
-        columns = {name: table[name].to_numpy() for name in kinds}
+        columns = {name: table[name].to_numpy() for name in (*kinds, *order)}
     except InputError:
         raise
     except (OSError, ValueError, KeyError, TypeError, pyarrow.ArrowException) as error:
         raise InputError(f"{path}: unreadable, expected {what} of a finished run") from error
     for name, kind in kinds.items():
         _check(path, name, columns[name], kind)
-    return columns
+    if order:
+        _check_numbers(path, columns["request"])
+    return {name: columns[name] for name in kinds}
 
 
 def _names(path: Path, rows: int | None, what: str) -> list[str]:
@@ -92,6 +96,16 @@ def _check(path: Path, name: str, column: np.ndarray, kind: Kind) -> None:
         row = int(bad.argmax())
         raise InputError(
             f"{path}: row {row}, column {name}: {column[row]}, expected {kind.accepted}"
+        )
+
+
+def _check_numbers(path: Path, request: np.ndarray) -> None:
+    """Sorted, the N requests are 0 to N - 1: none is there twice, and none is missing."""
+    wrong = np.flatnonzero(request != np.arange(len(request)))
+    if len(wrong):
+        raise InputError(
+            f"{path}: column request holds {request[wrong[0]]!s:.40} as number {wrong[0]} by size, "
+            f"expected 0 to {len(request) - 1}, each once"
         )
 
 

@@ -27,7 +27,10 @@ _FOLLOWS_LOAD = "unique_prompts"  # of `trace`: how much of the recording a run 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Load:
-    """A closed loop (``request_rate`` inf) or arrivals with a cap on requests in flight."""
+    """A closed loop (``request_rate`` inf) or arrivals with a cap on requests in flight.
+
+    A rate of 0 is none: of a file whose requests all come at one time.
+    """
 
     request_rate: float
     max_concurrency: int
@@ -41,10 +44,10 @@ class Load:
     def title(self) -> str:
         if self.closed:
             return f"concurrency {self.max_concurrency}"
-        return (
-            f"request rate {self.request_rate:g}/s, burstiness {self.burstiness:g}, "
-            f"at most {self.max_concurrency} in flight"
-        )
+        cap = f"at most {self.max_concurrency} in flight"
+        if not self.request_rate:
+            return f"arrivals all at one time, {cap}"
+        return f"request rate {self.request_rate:g}/s, burstiness {self.burstiness:g}, {cap}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +144,8 @@ def _setting(run: Summary) -> str:
 
 def _load(run: Summary) -> Load:
     rate = run.request_rate
-    burstiness = 1.0 if rate == inf else run.data["burstiness"]  # a closed loop has no arrivals
+    spread = 0 < rate < inf  # else there are no gaps between arrivals
+    burstiness = run.data["burstiness"] if spread else 1.0
     return Load(rate, run.data["max_concurrency"], burstiness)
 
 

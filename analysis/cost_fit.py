@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +24,7 @@ ORDER = (
     "tree_request_s",
 )
 _RANK = 1e-6  # of a column's length that must be its own
+_ROUNDING = 1e-3  # of a round's time: its columns are rounded
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,6 +56,8 @@ class Fit:
     tokens_per_s: tuple[float, float]  # held out: measured, predicted
     beyond: float  # share of rounds whose device time is modelled or clamped
     draft_ratio: float | None  # the profile's draft over the measured one, median
+    faster: int  # rounds that took less than their draft and verify alone are said to take
+    faster_ratio: float | None  # their measured time over that one, median
 
 
 def fit_rounds(
@@ -107,7 +111,14 @@ def fit_rounds(
         tokens_per_s=_rates(rounds.committed[held], measured, predicted),
         beyond=float(device.beyond.mean()),
         draft_ratio=device.draft_ratio,
+        **_faster(round_s, device.seconds),
     )
+
+
+def _faster(round_s: np.ndarray, device_s: np.ndarray) -> dict[str, Any]:
+    fast = round_s < device_s * (1 - _ROUNDING)
+    ratio = float(np.median(round_s[fast] / device_s[fast])) if fast.any() else None
+    return {"faster": int(np.count_nonzero(fast)), "faster_ratio": ratio}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,16 +12,16 @@ from rich.text import Text
 from analysis.cost_fit import Fit, Judged
 from analysis.tables import PIPED_WIDTH
 
-PAID = {
-    "round_s": "every step that drafts",
-    "request_s": "each request of such a step",
-    "node_s": "each draft node verified",
-    "ordered_node_s": "each draft node put in order",
-    "tree_step_s": "every step that verifies trees",
-    "tree_request_s": "each request of such a step",
-    "kv_move_token_s": "each draft node of such a step",
-    "plain_s": "every plain decoding step",
-    "plain_request_s": "each request of such a step",
+CHARGED = {
+    "round_s": "once per step that drafts",
+    "request_s": "per request of a step that drafts",
+    "node_s": "per draft node verified",
+    "ordered_node_s": "per draft node put in order",
+    "tree_step_s": "once per step that verifies trees",
+    "tree_request_s": "per request of a step that verifies trees",
+    "kv_move_token_s": "per draft node of a step that verifies trees",
+    "plain_s": "once per plain decoding step",
+    "plain_request_s": "per request of a plain decoding step",
 }
 
 
@@ -30,9 +30,9 @@ def print_fit(fit: Fit) -> None:
     console = Console(highlight=False, width=None if sys.stdout.isatty() else PIPED_WIDTH)
     title = f"{fit.rounds.path}: {len(fit.rounds)} rounds beside the profile {fit.profile}"
     console.print(Text(title, style="bold underline"), soft_wrap=True)
-    terms = _table("host term", "microseconds", "paid by")
+    terms = _table("host term", "microseconds", "charged")
     for name, seconds in fit.host.items():
-        terms.add_row(name, f"{seconds * 1e6:.3f}", PAID[name])
+        terms.add_row(name, f"{seconds * 1e6:.3f}", CHARGED[name])
     console.print(terms)
     errors = _table("held out", "rounds", "median error", "p90 error", "sum of times")
     for judged in fit.judged:
@@ -47,7 +47,7 @@ def _table(first: str, *others: str) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column(first)
     for name in others:
-        table.add_column(name, justify="left" if name == "paid by" else "right")
+        table.add_column(name, justify="left" if name == "charged" else "right")
     return table
 
 
@@ -57,9 +57,21 @@ def _cells(judged: Judged) -> tuple[str, ...]:
     return (name, str(judged.rounds), *errors)
 
 
+def _too_fast(fit: Fit) -> list[str]:
+    """Host terms are not negative, so they cannot explain such rounds."""
+    if not fit.faster:
+        return []
+    return [
+        f"warning: {fit.faster} of {len(fit.rounds)} rounds were faster than the profile's draft "
+        f"and verify alone (in the median {fit.faster_ratio:.0%} of that time): no host term "
+        "explains them; check that profile, packing, context and milliseconds are the engine's"
+    ]
+
+
 def _notes(fit: Fit) -> list[str]:
     measured, predicted = fit.tokens_per_s
     notes = [
+        *_too_fast(fit),
         f"fitted on {fit.fitted} rounds, judged on the other {len(fit.rounds) - fit.fitted} "
         f"(seed {fit.seed}): {predicted:.1f} tokens/s predicted there, {measured:.1f} measured",
         f"context: {fit.context}",

@@ -37,6 +37,10 @@ class Line:
         return self.name == self.names[0]
 
     @property
+    def points(self) -> list[tuple[int, float]]:
+        return list(zip(self.budgets, self.mean, strict=True))
+
+    @property
     def varies(self) -> bool:
         return self.low != self.high
 
@@ -81,7 +85,7 @@ def order_curves(comparison: Comparison) -> OrderCurves:
         for row in block.rows:
             by_label[row.label] |= {_curve(run) for run in row.runs}
     owners: dict[frozenset[Curve], list[str]] = defaultdict(list)
-    for label, curves in by_label.items():
+    for label, curves in _without_beginnings(by_label).items():
         owners[frozenset(curves - {()})].append(label)
     lines = [
         _line(_name(labels, comparison.labels), labels, curves)
@@ -89,6 +93,22 @@ def order_curves(comparison: Comparison) -> OrderCurves:
         if curves
     ]
     return OrderCurves(tuple(lines))
+
+
+def _without_beginnings(by_label: dict[str, set[Curve]]) -> dict[str, set[Curve]]:
+    """A variant whose one curve is how another variant's begins has that one's."""
+    lone: dict[str, set[Curve]] = defaultdict(set)  # by policy
+    for label, curves in by_label.items():
+        if len(curves) == 1:
+            lone[policy_name(label)] |= curves
+
+    def whole(label: str, curves: set[Curve]) -> set[Curve]:
+        if len(curves) != 1 or curves == {()}:
+            return curves
+        (own,) = curves
+        return {max((one for one in lone[policy_name(label)] if one[: len(own)] == own), key=len)}
+
+    return {label: whole(label, curves) for label, curves in by_label.items()}
 
 
 def _name(labels: list[str], every: list[str]) -> str:

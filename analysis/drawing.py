@@ -5,7 +5,7 @@ Matplotlib and seaborn are loaded here, so only to draw. Legends stand outside t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import ceil
 from textwrap import fill
@@ -26,6 +26,10 @@ _LINE_CHARS = 56  # that fit a legend of one column
 _LINE_IN = 0.125
 _REMARK_CHARS = 76
 _SIDE_CHARS = 30
+_STEP = 1.7  # points by which a mark below another one is larger, and a line below others wider
+_MOST_STEPS = 2
+MANY = 12  # policies, from which on panels are taller and lines thinner
+THIN = {"linewidth": 0.8, "markersize": 2.8}
 
 
 @contextmanager
@@ -52,6 +56,35 @@ def line_style(look: Look) -> dict:
         "mec": look.edge,
         "mew": 0.8,
     }
+
+
+def draw_line(
+    axes: Axes,
+    label: str,
+    look: Look,
+    points: Sequence[tuple[float, float]],
+    below: Sequence[int] = (),
+    hollow: Sequence[bool] = (),
+    **more,
+) -> None:
+    """A policy's line, larger where later ones lie on it.
+
+    Args:
+        below: how many lie on each point. hollow: points whose marker is.
+        more: of the style.
+    """
+    style = line_style(look) | more
+    wide = {"linewidth": style.get("linewidth", RC["lines.linewidth"])}
+    wide["linewidth"] += _STEP * (min(below, default=0) > 0)
+    axes.plot(*zip(*points, strict=True), label=label, **style | wide)
+    size = style.get("markersize", RC["lines.markersize"])
+    for at, (x, y) in enumerate(points):
+        steps = min(_MOST_STEPS, below[at]) if below else 0
+        face = {"mfc": "white"} if hollow and hollow[at] and look.marker not in "x+" else {}
+        if steps or face:
+            name = "_hollow" if face else "_below"
+            mark = {"markersize": size + _STEP * steps, "linestyle": "none"}
+            axes.plot(x, y, label=name, **style | mark | face)
 
 
 def band(
@@ -84,9 +117,18 @@ def side_label(text: str) -> str:
     return plain(cut)
 
 
-def legend(figure: Figure, looks: Mapping[str, Look]) -> None:
-    """One compact legend above the panels, where it covers no data; the figure grows for it."""
-    _legend(figure, list(looks), lambda name: Line2D([], [], **line_style(looks[name])))
+def legend(figure: Figure, looks: Mapping[str, Look], hollow: Collection[str] = ()) -> None:
+    """One compact legend above the panels, where it covers no data; the figure grows for it.
+
+    Args:
+        hollow: names all of whose markers are hollow, and so theirs here.
+    """
+
+    def handle(name: str) -> Line2D:
+        face = {"mfc": "white"} if name in hollow else {}
+        return Line2D([], [], **line_style(looks[name]) | face)
+
+    _legend(figure, list(looks), handle)
 
 
 def bar_legend(figure: Figure, looks: Mapping[str, Look]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,25 +21,29 @@ METADATA = {
     "pdf": {"CreationDate": None},
     "svg": {"Date": None, "Creator": None},
 }
-PRINT = ("png", "pdf")
-EVERY = ("png", "pdf", "svg")
+KINDS = ("png", "pdf", "svg")  # of every figure, whatever command draws it
 
 
-def write_figures(
-    drawn: Mapping[str, tuple[Figure, str]], out: Path, kinds: Sequence[str] = PRINT
-) -> list[Path]:
+def write_figures(drawn: Mapping[str, tuple[Figure, str]], out: Path) -> list[Path]:
     """Write figures and captions by name, all or none; InputError where ``out`` takes none."""
     try:
-        return _write(drawn, out, kinds)
+        return _write(drawn, out)
     except OSError as error:
         raise InputError(f"{out}: cannot write figures here ({error.strerror})") from error
 
 
-def _write(drawn: Mapping[str, tuple[Figure, str]], out: Path, kinds: Sequence[str]) -> list[Path]:
+def written(paths: Sequence[Path]) -> Iterator[str]:
+    """Files in words, those that differ in their ending alone together."""
+    for stem, files in groupby(paths, key=lambda path: path.with_suffix("")):
+        endings = [path.suffix[1:] for path in files]
+        yield f"{stem}.{endings[0] if len(endings) == 1 else '{' + ','.join(endings) + '}'}"
+
+
+def _write(drawn: Mapping[str, tuple[Figure, str]], out: Path) -> list[Path]:
     out.mkdir(parents=True, exist_ok=True)
     with staged() as files:
         for name, (figure, text) in drawn.items():
-            for kind in kinds:
+            for kind in KINDS:
                 temporary = files.add(out / f"{name}.{kind}")
                 figure.savefig(temporary, format=kind, dpi=DPI, metadata=METADATA[kind])
             files.add(out / f"{name}.txt").write_text(text, encoding="utf-8")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from analysis.compare import BASELINE, Comparison
 from analysis.figure.parts import Drawing, Missing, Setting, setting_suffix
-from analysis.figure_files import EVERY, PRINT, write_figures
+from analysis.figure_files import write_figures
 from analysis.inputs import Inputs, read_inputs
 from analysis.look import looks
 from analysis.notes import setting_title
@@ -76,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, command: str) -> list[Path]:
-    """Draw and write; says on standard error what was written.
+    """Draw and write; returns what was written.
 
     Raises:
         InputError: an input or a name that is not accepted, a figure of ``--only`` that cannot be
@@ -86,9 +86,7 @@ def run(args: argparse.Namespace, command: str) -> list[Path]:
     drawn = draw(read_inputs(args.inputs, args.baseline), names, strict=bool(args.only))
     if not drawn:
         raise InputError("no figure can be drawn of these files")
-    for one in write(drawn, args.out, command, EVERY)[3::4]:
-        print(f"wrote {one.with_suffix('')}.{{{','.join(EVERY)},txt}}", file=sys.stderr)
-    return []
+    return write(drawn, args.out, command)
 
 
 def chosen(only: Sequence[str] | None) -> list[str]:
@@ -144,9 +142,7 @@ def settings_of(comparisons: Sequence[Comparison]) -> Iterator[Setting]:
         yield Setting(one, look, "" if len(comparisons) == 1 else setting_suffix(one))
 
 
-def write(
-    drawn: Sequence[Drawing], out: Path, command: str, kinds: Sequence[str] = PRINT
-) -> list[Path]:
+def write(drawn: Sequence[Drawing], out: Path, command: str) -> list[Path]:
     """Figures and captions as files; names that are taken get a number."""
     from analysis.drawing import style
 
@@ -158,4 +154,4 @@ def write(
             free = f"{one.name}.{number}"
         named[free] = one.figure, one.caption(command)
     with style():
-        return write_figures(named, out, kinds)
+        return write_figures(named, out)

@@ -25,14 +25,18 @@ _SPECIAL = {
     "|": r"\textbar{}",
     "±": r"$\pm$",
     "×": r"$\times$",
+    "[": "{[}",  # at the start of a row it would be an option of the line break before it
+    "]": "{]}",
+    "*": "{*}",  # likewise
     BLANK: "--",
     "\n": " ",
 }
 
 
 def escape(text: str) -> str:
-    """A text that LaTeX prints as it is."""
-    return "".join(_SPECIAL.get(one, one) for one in text)
+    """A text that LaTeX prints as it is; ? for what cannot be printed."""
+    shown = (one if one.isprintable() or one == "\n" else "?" for one in text)
+    return "".join(_SPECIAL.get(one, one) for one in shown)
 
 
 def print_latex(comparisons: Sequence[Comparison], metrics: Sequence[Metric]) -> None:
@@ -53,7 +57,7 @@ def latex(comparisons: Sequence[Comparison], metrics: Sequence[Metric]) -> list[
 
 
 def _comment(text: str) -> str:
-    return "% " + " ".join(text.split())
+    return "% " + "".join(one if one.isprintable() else "?" for one in " ".join(text.split()))
 
 
 def _tabular(block: Block, metrics: Sequence[Metric]) -> list[str]:

@@ -165,10 +165,14 @@ def _apart(look: Look, others: Iterable[Look]) -> Look:
     return next((one for one in every if one not in taken), look)
 
 
-def plain_looks(count: int) -> list[Look]:
-    """Looks of lines that are no policies', such as batch sizes: violets, told apart by marker."""
+def plain_looks(count: int, dashed: bool = False) -> list[Look]:
+    """Looks of lines that are no policies', such as batch sizes: violets, told apart by marker.
+
+    `dashed` ones are told apart by their dashes as well.
+    """
     markers = ("o", "s", "^", "D", "v", "P", "X", "h")
+    every = 1 if dashed else len(TONES)
     return [
-        Look(TONES[at % len(TONES)], markers[at % len(markers)], _DASHES[at // len(TONES) % 4])
+        Look(TONES[at % len(TONES)], markers[at % len(markers)], _DASHES[at // every % 4])
         for at in range(count)
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -9,6 +10,7 @@ from typing import Literal
 from analysis.summaries import Summary
 from traces.errors import InputError
 
+_LATENCY = re.compile(r"(mean|median|std|p[\d.]+)_(ttft|tpot|itl|e2el)_ms")
 SPEEDUP = "speedup"
 PLAIN = "autoregressive"  # over it, a ratio of throughputs is called a speedup
 
@@ -68,6 +70,9 @@ def choose_metrics(
 def _plain(key: str) -> Metric:
     """A metric known only by its key: vLLM's names end in what they measure."""
     words = key.removesuffix("_ms").replace("_", " ")
+    latency = _LATENCY.fullmatch(key)
+    if latency:
+        words = f"{latency[2].upper()} {latency[1].replace('median', 'p50')}"
     if key.endswith("_ms"):
         return Metric(key, f"{words} (ms)", 2, "low")
     return Metric(key, words, 3, "high" if key.endswith(("throughput", "goodput")) else None)

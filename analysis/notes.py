@@ -18,6 +18,11 @@ def notes(comparison: Comparison) -> list[Note]:
         ("step time", _step_time(comparison)),
         ("what-if", _what_if(first)),
         ("TTFT", first.data["ttft_note"] or "includes prefill"),
+        (
+            "TPOT",
+            "of a request: its time after the first token over the tokens after it; p50 and p99 "
+            "are over a run's requests, and shown is their mean over seeds",
+        ),
         ("seeds", _seeds(comparison)),
         ("runs", _runs(comparison)),
         (

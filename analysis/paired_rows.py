@@ -34,6 +34,11 @@ class Row:
     faster: int  # prompts
     both: int  # prompts that both have a value for
 
+    @property
+    def left_out(self) -> int:
+        """Requests of all seeds that A or B rejected."""
+        return sum(pair.left_out for pair in self.pairs)
+
 
 def compare_pairs(
     groups: Sequence[Sequence[Pair]], metric: str, resamples: int, seed: int

@@ -5,22 +5,19 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from itertools import combinations
-from math import inf, isclose
+from dataclasses import dataclass, replace
+from math import isclose
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from analysis.checks import NUMBER, TEXT, check_key
-from analysis.columns import COUNTS, FLAGS, SECONDS, SOME_SECONDS, WHOLE, check_rising, read_columns
+from analysis.paired_requests import FILE_NAME, Run, read_run
 from analysis.summaries import Summary, read_summaries
 from traces.bootstrap import Sums
 from traces.closed_loop import throughput_sums
 from traces.errors import InputError
 
-FILE_NAME = "requests.parquet"
 THROUGHPUT = "output_throughput"
 TIMES = ("tpot", "ttft", "e2el")
 FULL_BATCH = "full batch"
@@ -29,30 +26,6 @@ _LOAD = (
     *("max_concurrency", "request_rate", "burstiness", "num_prompts", "ramp", "workload"),
     *("server", "what_if", "ttft_note"),
 )
-_COLUMNS = {
-    "sequence": WHOLE,
-    "arrival_s": SECONDS,
-    "first_token_s": SOME_SECONDS,  # none of a request that was there before
-    "finish_s": SECONDS,
-    "output_tokens": COUNTS,
-    "measured": FLAGS,
-    "window_tokens": WHOLE,
-}
-_WINDOW = {"window.kind": TEXT, "window.start_s": NUMBER, "window.end_s": NUMBER}
-
-Columns = dict[str, np.ndarray]
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """One run's summary and the columns of its requests."""
-
-    summary: Summary
-    requests: Columns
-
-    @property
-    def closed_loop(self) -> bool:
-        return self.summary.request_rate == inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +34,11 @@ class Pair:
 
     a: Run
     b: Run
+
+    @property
+    def left_out(self) -> int:
+        """Requests that one of the two rejected."""
+        return int(np.count_nonzero(~self.a.served))
 
 
 def match_runs(a: Path, b: Path) -> list[list[Pair]]:
@@ -78,8 +56,9 @@ def match_runs(a: Path, b: Path) -> list[list[Pair]]:
         raise InputError(f"{run.path}: no run of {other} has its recording, profile, load and seed")
     groups: dict[str, list[Pair]] = defaultdict(list)
     for key, run in ours.items():
-        pair = Pair(_read(run), _read(theirs[key]))
+        pair = Pair(read_run(run), read_run(theirs[key]))
         _same_requests(pair)
+        pair = _both_served(pair)
         groups[json.dumps([one for one in json.loads(key) if one[0] != "seed"])].append(pair)
     return sorted(groups.values(), key=_order)
 
@@ -130,28 +109,20 @@ def _same(a: Path, b: Path, ours: Summary, theirs: Summary) -> None:
             )
 
 
-def _read(run: Summary) -> Run:
-    for name, check in (
-        ("window.kind", TEXT),
-        ("window.start_s", NUMBER),
-        ("window.end_s", NUMBER),
-    ):
-        try:
-            check_key(run.data, name, check)
-        except InputError as error:
-            raise InputError(f"{run.path}: {error}") from None
-    path = run.path.with_name(FILE_NAME)
-    requests = read_columns(path, _COLUMNS, "the requests", run.data["num_prompts"])
-    times = ("arrival_s", "first_token_s", "finish_s")
-    for low, high in combinations(times, 2):
-        check_rising(path, requests, low, high)
-    check_rising(path, requests, "window_tokens", "output_tokens")
-    return Run(run, requests)
+def _both_served(pair: Pair) -> Pair:
+    """Requests that both served; InputError where there are none."""
+    served = pair.a.served & pair.b.served
+    if not served.any():
+        raise InputError(
+            f"{pair.a.summary.path.parent} and {pair.b.summary.path.parent}: no request was served "
+            "by both; accepted: runs that admit the same requests (more server.kv_tokens)"
+        )
+    return Pair(replace(pair.a, served=served), replace(pair.b, served=served))
 
 
 def _same_requests(pair: Pair) -> None:
     a, b = pair.a, pair.b
-    names = ["sequence"] if a.closed_loop else ["sequence", "arrival_s"]
+    names = ["sequence"] if a.summary.closed_loop else ["sequence", "arrival_s"]
     for name in names:
         if not np.array_equal(a.requests[name], b.requests[name]):
             raise InputError(
@@ -178,7 +149,7 @@ def prompt_sums(runs: Iterable[Run], metric: str, prompts: np.ndarray) -> tuple[
 
 def _throughput(run: Run, prompts: np.ndarray) -> tuple[Sums, int]:
     window, where = run.summary.data["window"], run.summary.path.parent
-    if not run.closed_loop:
+    if not run.summary.closed_loop:
         raise InputError(
             f"{where}: throughput of an open loop is its arrivals'; accepted: --metric "
             f"{', '.join(TIMES)}"
@@ -189,8 +160,8 @@ def _throughput(run: Run, prompts: np.ndarray) -> tuple[Sums, int]:
             "or runs of more requests"
         )
     span = (window["start_s"], window["end_s"])
-    requests = run.requests
     _check_rate(run, span)
+    requests = {name: column[run.served] for name, column in run.requests.items()}
     sums = throughput_sums(requests, span, run.summary.data["max_concurrency"], prompts)
     inside = (requests["finish_s"] > span[0]) & (requests["arrival_s"] < span[1])
     return sums, int(np.count_nonzero(inside))
@@ -212,7 +183,8 @@ def _times(run: Run, metric: str, prompts: np.ndarray) -> tuple[Sums, int]:
     ttft = requests["first_token_s"] - requests["arrival_s"]
     e2el = requests["finish_s"] - requests["arrival_s"]
     later = requests["output_tokens"] - 1
-    kept = requests["measured"] & ((later > 0) | (metric != "tpot"))  # vLLM: one token, no TPOT
+    kept = run.served & requests["measured"]
+    kept &= (later > 0) | (metric != "tpot")  # vLLM: one token, no TPOT
     seconds = {"ttft": ttft, "e2el": e2el, "tpot": (e2el - ttft) / np.maximum(later, 1)}[metric]
     row = np.searchsorted(prompts, requests["sequence"][kept])
     sums = Sums(

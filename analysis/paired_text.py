@@ -17,7 +17,7 @@ from analysis.paired_runs import THROUGHPUT, TIMES, setting_of
 from analysis.tables import PIPED_WIDTH, markdown_line
 from traces.bootstrap import Interval, prompts_of
 
-UNITS = {THROUGHPUT: "tokens/s"} | dict.fromkeys(TIMES, "ms")
+NAMES = {THROUGHPUT: "output tokens/s"} | {name: f"{name.upper()} mean (ms)" for name in TIMES}
 HEADER = ("load", "seeds", "A", "B", "A / B", "95 %", "A - B", "95 %", "prompts", "requests",
           "A faster in")  # fmt: skip
 
@@ -40,10 +40,10 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 
 def _load(row: Row) -> str:
-    run = row.pairs[0].a
+    run = row.pairs[0].a.summary
     if run.closed_loop:
-        return f"concurrency {run.summary.data['max_concurrency']}"
-    return f"{run.summary.request_rate:g} requests/s"
+        return f"concurrency {run.data['max_concurrency']}"
+    return f"{run.request_rate:g} requests/s" if run.request_rate else "all at one time"
 
 
 def _number(value: float, digits: int) -> str:
@@ -56,12 +56,27 @@ def _range(one: Interval, digits: int) -> str:
     return f"{one.low:.{digits}f} to {one.high:.{digits}f}"
 
 
+def _notes(rows: Sequence[Row], resamples: int, seed: int) -> list[str]:
+    """What stands under the rows of one setting."""
+    notes = [
+        f"{_load(row)}: without {row.left_out} of {_asked(row)} requests, which A or B rejected"
+        for row in rows
+        if row.left_out
+    ]
+    mean = _mean_line(rows, resamples, seed)
+    return [*notes, *([mean] if mean else [])]
+
+
+def _asked(row: Row) -> int:
+    return sum(len(pair.a.served) for pair in row.pairs)
+
+
 def _title(rows: Sequence[Row], metric: str) -> str:
     a, b = ({pair.policy for pair in side} for side in _summaries(rows))
     data = rows[0].pairs[0].a.summary.data
     recording, profile = data["trace"]["recording"], data["latency"]["profile"]
     names = f"A {', '.join(sorted(a))}, B {', '.join(sorted(b))}"
-    return f"{names}: {metric} ({UNITS[metric]}), {recording} on {profile}"
+    return f"{names}: {NAMES[metric]}, {recording} on {profile}"
 
 
 def _summaries(rows: Sequence[Row]):
@@ -90,7 +105,7 @@ def _print_table(rows: Sequence[Row], metric: str, resamples: int, seed: int) ->
         for row in block:
             table.add_row(*_cells(row))
         console.print(table)
-        print(_mean_line(block, resamples, seed) or "", end="\n")
+        print("\n".join(_notes(block, resamples, seed)))
 
 
 def _print_markdown(rows: Sequence[Row], metric: str, resamples: int, seed: int) -> None:
@@ -100,8 +115,7 @@ def _print_markdown(rows: Sequence[Row], metric: str, resamples: int, seed: int)
         print(markdown_line(["---", *["---:"] * (len(HEADER) - 1)]))
         for row in block:
             print(markdown_line(_cells(row)))
-        line = _mean_line(block, resamples, seed)
-        print(f"\n{line}\n" if line else "")
+        print("".join(f"\n{line}\n" for line in _notes(block, resamples, seed)))
 
 
 def _print_csv(rows: Sequence[Row], metric: str, resamples: int, seed: int) -> None:
@@ -117,7 +131,7 @@ def _record(row: Row, metric: str) -> dict:
         "recording": a.data["trace"]["recording"],
         "latency_profile": a.data["latency"]["profile"],
         "max_concurrency": a.data["max_concurrency"],
-        "request_rate": a.request_rate,
+        "request_rate": a.request_rate or None,
         "seeds": len(row.pairs),
         "metric": metric,
         "a": a.policy,
@@ -133,6 +147,7 @@ def _record(row: Row, metric: str) -> dict:
         "prompts": prompts_of(row.a, row.b),
         "faster_prompts": row.faster,
         "compared_prompts": row.both,
+        "requests_left_out": row.left_out,
     }
 
 

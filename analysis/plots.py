@@ -8,11 +8,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.compare import Row
-from analysis.curves import Line, OrderCurves
+from analysis.curves import OrderCurves
 from analysis.drawing import (
+    MANY,
     STYLE,
+    THIN,
     band,
     despine,
+    draw_line,
     legend,
     line_style,
     new_figure,
@@ -24,13 +27,15 @@ from analysis.drawing import (
 from analysis.intervals import Estimate
 from analysis.look import Look, look_of
 from analysis.metrics import SPEEDUP
-from analysis.scales import log2_ticks, log_axis
+from analysis.overlaps import covered, equal_words
+from analysis.scales import log2_ticks, log_axis, short_labels
 from analysis.sweeps import Point, Sweep
 
 __all__ = ["STYLE", "Of", "draw_acceptance", "draw_load", "draw_throughput", "style"]
 
+_BEYOND = 1.5  # times the outermost means, up to which an axis shows intervals
 Of = Callable[[Row], Estimate | None]  # what is drawn of a policy at a load
-_MANY = 12  # policies, from which on panels are taller and lines thinner
+Found = Sequence[tuple[Point, Estimate]]  # of one policy
 
 
 def draw_throughput(sweep: Sweep, look: Mapping[str, Look]) -> Figure:
@@ -44,9 +49,16 @@ def draw_throughput(sweep: Sweep, look: Mapping[str, Look]) -> Figure:
     if sweep.has_speedup:
         unit_line(figure.axes[1])
         _within(figure.axes[1], [panels[1][1](point.row) for point in sweep.points])
-    points = [_throughput(point.row).mean for point in sweep.points]
-    log_axis(figure.axes[0], "y", points)
+    log_axis(figure.axes[0], "y", _seen([_throughput(point.row) for point in sweep.points]))
     return figure
+
+
+def _seen(found: Sequence[Estimate | None]) -> list[float]:
+    """Means, and the ends of intervals as far as they do not flatten what they surround."""
+    means = [one.mean for one in found if one is not None]
+    low, high = min(means) / _BEYOND, max(means) * _BEYOND
+    ends = [end for one in found if one is not None for end in (one.low, one.high)]
+    return means + [min(max(end, low), high) for end in ends]
 
 
 def _throughput(row: Row) -> Estimate | None:
@@ -59,49 +71,58 @@ def _speedup(sweep: Sweep) -> Of:
 
 
 def _within(axes: Axes, found: Sequence[Estimate | None]) -> None:
-    """Wide intervals of few seeds are cut off rather than flatten what they surround."""
+    """Room around the line at 1; wide intervals of few seeds are cut off rather than flatten."""
     means = [one.mean for one in found if one is not None]
-    room = 0.25 * (max(*means, 1.0) - min(*means, 1.0)) + 0.05
+    least, most = min(*means, 1.0), max(*means, 1.0)
+    edge, room = 0.06 * (most - least), 0.25 * (most - least) + 0.05
     low, high = axes.get_ylim()
-    axes.set_ylim(max(low, min(*means, 1.0) - room, 0), min(high, max(*means, 1.0) + room))
+    low, high = min(low, least - edge), max(high, most + edge)
+    axes.set_ylim(max(low, least - room, 0), min(high, most + room))
 
 
 def draw_load(sweep: Sweep, look: Mapping[str, Look], panels: Sequence[tuple[str, Of]]) -> Figure:
     """One panel for each (y label, what of a row) above a common load axis, with one legend."""
-    many = len(sweep.series) > _MANY
+    many = len(sweep.series) > MANY
     figure = new_figure(0.65 + (1.9 if many else 1.45) * len(panels))
     axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
+    every = []
     for each, (label, of) in zip(axes, panels, strict=True):
-        _panel(each, sweep, look, of, thin=many)
+        found = _found(sweep, of)
+        every.append({name: _means(one) for name, one in found.items()})
+        below = covered(every[-1])
+        for name, one in found.items():
+            _series(each, name, look[name], one, below[name], thin=many)
+        short_labels(each, "y")
         each.set_ylabel(plain(label))
     log2_ticks(axes[-1], sweep.x_values)
     axes[-1].set_xlabel(sweep.x_label)
-    legend(figure, {label: look[label] for label in sweep.series})
-    remark(figure, sweep.remarks)
+    legend(figure, {label: look[label] for label in sweep.series}, sweep.all_hollow)
+    remark(figure, [*sweep.remarks, *equal_words(every)])
     return despine(figure)
 
 
-def _panel(axes: Axes, sweep: Sweep, look: Mapping[str, Look], of: Of, thin: bool) -> None:
-    for label, points in sweep.series.items():
-        found = [(point, of(point.row)) for point in points]
-        found = [(point, one) for point, one in found if one is not None]
-        if found:
-            _series(axes, label, look[label], found, thin)
+def _found(sweep: Sweep, of: Of) -> dict[str, Found]:
+    """What a panel draws of each policy, those with nothing left out."""
+    every = {
+        label: [(point, one) for point in points if (one := of(point.row)) is not None]
+        for label, points in sweep.series.items()
+    }
+    return {label: found for label, found in every.items() if found}
+
+
+def _means(found: Found) -> list[tuple[float, float]]:
+    return [(point.x, one.mean) for point, one in found]
 
 
 def _series(
-    axes: Axes, label: str, look: Look, found: Sequence[tuple[Point, Estimate]], thin: bool
+    axes: Axes, label: str, look: Look, found: Found, below: Sequence[int], thin: bool
 ) -> None:
     """A line with its band; markers are hollow where the cost model had to extrapolate."""
-    x = [point.x for point, _ in found]
-    drawn = line_style(look) | ({"linewidth": 0.8, "markersize": 2.8} if thin else {})
-    axes.plot(x, [one.mean for _, one in found], label=label, **drawn)
-    for point, one in found:
-        if point.hollow and look.marker not in "x+":
-            axes.plot(point.x, one.mean, label="_hollow", **drawn | {"mfc": "white"})
+    hollow = [point.hollow for point, _ in found]
+    draw_line(axes, label, look, _means(found), below, hollow, **(THIN if thin else {}))
     if any(one.half_width is not None for _, one in found):
         low, high = [one.low for _, one in found], [one.high for _, one in found]
-        band(axes, x, low, high, look, faint=thin)
+        band(axes, [point.x for point, _ in found], low, high, look, faint=thin)
 
 
 def draw_acceptance(
@@ -118,9 +139,12 @@ def draw_acceptance(
     figure = new_figure(2.2)
     axes = figure.subplots()
     shown: dict[str, Look] = {}
+    below = covered({line.name: line.points for line in curves.lines})
     for line in curves.lines:
         shown[line.name] = one = look_of(line.name) if line.whole else look[line.labels[0]]
-        _curve(axes, line, one)
+        draw_line(axes, line.name, one, line.points, below[line.name])
+        if line.varies:
+            band(axes, line.budgets, line.low, line.high, one)
     budgets = {budget for line in curves.lines for budget in line.budgets}
     for name, points in (swept or {}).items():
         x, y = zip(*points, strict=True)
@@ -135,9 +159,3 @@ def draw_acceptance(
     legend(figure, shown)
     remark(figure, remarks)
     return despine(figure)
-
-
-def _curve(axes: Axes, line: Line, look: Look) -> None:
-    axes.plot(line.budgets, line.mean, label=line.name, **line_style(look))
-    if line.varies:
-        band(axes, line.budgets, line.low, line.high, look)

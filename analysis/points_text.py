@@ -78,7 +78,7 @@ def _record(pair: Pair) -> dict:
         "latency_profile": pair.comparison.latency["profile"],
         "policy": pair.row.label,
         "max_concurrency": pair.load.max_concurrency,
-        "request_rate": pair.load.request_rate,
+        "request_rate": pair.load.request_rate or None,
         "burstiness": pair.load.burstiness,
         "metric": pair.metric,
         "measured": pair.measured,

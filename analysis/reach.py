@@ -51,8 +51,9 @@ def reaches(comparisons: Sequence[Comparison], bounds: Bounds) -> list[Reach]:
     """
     for comparison in comparisons:
         _check_setting(comparison.runs[0], bounds)
+    _check_batches([block for one in comparisons for block in one.blocks], bounds)
     return [
-        Reach(block.load.max_concurrency, row, *bounds.of(_batch(block, row.runs[0], bounds)))
+        Reach(block.load.max_concurrency, row, *bounds.of(_batch(block, row.runs[0])))
         for comparison in comparisons
         for block in comparison.blocks
         for row in block.rows
@@ -85,7 +86,27 @@ def _short(value: Any) -> str:
     return text if len(text) <= 40 else text[:37] + "..."
 
 
-def _batch(block: Block, run: Summary, bounds: Bounds) -> int:
+def _check_batches(blocks: Sequence[Block], bounds: Bounds) -> None:
+    """InputError with every batch that has no bound, and the command that makes them."""
+    served = {_batch(block, row.runs[0]) for block in blocks for row in block.rows}
+    lost = sorted(served - set(bounds.rates))
+    if lost:
+        what = f"batch {lost[0]} has" if len(lost) == 1 else f"batches {_listed(lost)} have"
+        every = sorted({*served, *bounds.rates})
+        trace, latency = bounds.data["trace"], bounds.data["latency"]
+        raise InputError(
+            f"{what} no bound in {bounds.path}, which has {_listed(sorted(bounds.rates))}; all: "
+            f"python -m simulator task=bounds trace.recording={trace['recording']} "
+            f"latency={latency['profile']} 'bounds.batches=[{','.join(map(str, every))}]' (with "
+            "the other words that these bounds were made with)"
+        )
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers))
+
+
+def _batch(block: Block, run: Summary) -> int:
     """Requests in every step of a closed loop."""
     if not block.load.closed:
         raise InputError(
@@ -93,14 +114,7 @@ def _batch(block: Block, run: Summary, bounds: Bounds) -> int:
             "bounds are of constant batches"
         )
     most = (run.data.get("server") or {}).get("max_num_seqs", block.load.max_concurrency)
-    batch = min(block.load.max_concurrency, most)
-    if batch not in bounds.rates:
-        listed = ", ".join(map(str, sorted(bounds.rates)))
-        raise InputError(
-            f"{run.path}: batch {batch} has no bound in {bounds.path}, expected one of {listed} "
-            "(add it to bounds.batches)"
-        )
-    return batch
+    return min(block.load.max_concurrency, most)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -77,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, command: str) -> list[Path]:
-    """Draw one figure per file, as PNG and PDF with its caption; returns what was written.
+    """Draw one figure per file, as PNG, PDF and SVG with its caption; returns what was written.
 
     Raises InputError, and writes nothing, for a file that holds no such measurements.
     """

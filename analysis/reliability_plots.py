@@ -10,21 +10,21 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullLocator
 
 from analysis.drawing import despine, new_figure
-from analysis.look import BLACK, BLUE, DASHED, GREEN, ORANGE, Look
+from analysis.look import DASHED, SMALL, TONES, Look
 from analysis.reliability import MAPS, Bin, Curve, Reliability
 
 _LABELS = {"q": "q", "platt": "Platt", "edge_map": "depth, rank", "isotonic": "isotonic"}
-_LOOKS = {
-    "q": Look(BLACK, "x", DASHED),
-    "platt": Look(BLUE, "s"),
-    "edge_map": Look(ORANGE, "^"),
-    "isotonic": Look(GREEN, "o"),
+_LOOKS = {  # of no policy
+    "q": Look("0.35", "x", DASHED),
+    "platt": Look(TONES[3], "s"),
+    "edge_map": Look(TONES[2], "^"),
+    "isotonic": Look(TONES[4], "o"),
 }
 
 
 def draw_reliability(one: Reliability) -> Figure:
     """Edges left, path survival right, each with its errors in the legend above."""
-    figure = new_figure(2.35)
+    figure = new_figure(2.15)
     edge, path = figure.subplots(1, 2)
     _panel(edge, {name: curve.bins for name, curve in one.curves["edge"].items()})
     edge.set(xlim=(0, 1), ylim=(0, 1), xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
@@ -38,7 +38,7 @@ def draw_reliability(one: Reliability) -> Figure:
         _legend(axes, one.curves[level], lines=len(MAPS["path"]))
     held = "" if one.split == "calibration" else " (held out)"
     remark = f"{one.name}, T = {one.temperature:g}, {one.split} split{held}; hollow: few cases"
-    figure.supxlabel(remark, fontsize=5.5, color="0.4", x=0.98, ha="right")
+    figure.supxlabel(remark, fontsize=SMALL, color="0.4", x=0.98, ha="right")
     return despine(figure)
 
 

@@ -40,6 +40,7 @@ dl { display: grid; grid-template-columns: minmax(6rem, max-content) 1fr; gap: .
 dt { color: var(--soft); }
 dd { margin: 0; overflow-wrap: anywhere; }
 details { margin: .4rem 0; }
+dd details { margin: 0; }
 summary { cursor: pointer; }
 pre { background: #f6f6f6; padding: .7rem; overflow: auto; max-height: 30rem; font-size: .8rem;
   line-height: 1.4; }

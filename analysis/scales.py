@@ -42,6 +42,12 @@ def log_ticks(axis: Axis, low: float, high: float) -> None:
     axis.set_minor_locator(NullLocator())
 
 
+def short_labels(axes: Axes, which: str) -> None:
+    """Labels of a linear axis that reaches thousands as `short` has them."""
+    if getattr(axes, f"get_{which}lim")()[1] >= 1000:
+        getattr(axes, f"{which}axis").set_major_formatter(lambda value, _: short(value))
+
+
 def log_axis(axes: Axes, which: str, values: Sequence[float], ratio: float = 5.0) -> None:
     """Make an axis logarithmic where its values span more than `ratio`: equal ratios, equal steps.
 
@@ -49,6 +55,7 @@ def log_axis(axes: Axes, which: str, values: Sequence[float], ratio: float = 5.0
         which: "x" or "y". values: what is drawn.
     """
     low, high = min(values, default=0.0), max(values, default=0.0)
+    short_labels(axes, which)
     if low <= 0 or high < ratio * low:
         return
     pad = (high / low) ** 0.05
@@ -73,5 +80,9 @@ def count_axis(axes: Axes, values: Sequence[float]) -> None:
 
 
 def short(value: float) -> str:
-    """20k for 20000: longer labels would touch."""
-    return f"{value / 1000:g}k" if value >= 10_000 else f"{value:g}"
+    """3k for 3000 and 2M for 2,000,000, in every figure: longer labels would touch."""
+    size = round(value, 9)  # ticks are sums of steps
+    for unit, name in ((1e6, "M"), (1e3, "k")):
+        if abs(size) >= unit:
+            return f"{size / unit:g}{name}"
+    return f"{size:g}"

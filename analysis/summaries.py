@@ -34,9 +34,13 @@ class Summary:
 
     @property
     def request_rate(self) -> float:
-        """Requests per second; inf for a closed loop, which JSON may write as null or "inf"."""
+        """Requests per second; "inf" for a closed loop; 0 where null: see `compare.Load`."""
         rate = self.data["request_rate"]
-        return inf if rate is None else float(rate)
+        return 0.0 if rate is None else float(rate)
+
+    @property
+    def closed_loop(self) -> bool:
+        return self.request_rate == inf
 
     @property
     def cost_shares(self) -> dict[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
 
@@ -10,6 +11,8 @@ from analysis.compare import Block, Comparison, Row
 from analysis.metrics import SPEEDUP
 
 PARTLY = 0.05  # share of modelled or clamped step time from which a marker is hollow
+WHAT_IF = "what-if: another model's step times"
+HOLLOW = f"Hollow markers: more than {PARTLY:.0%} of the step time is modelled or clamped."
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +24,17 @@ class Point:
 
     @property
     def hollow(self) -> bool:
-        """Whether more than `PARTLY` of the step time is modelled or clamped."""
-        shares = self.row.cost_shares
-        return max(shares["modelled"], shares["clamped"]) > PARTLY
+        return is_hollow(self.row)
+
+
+def is_hollow(row: Row) -> bool:
+    """Whether more than `PARTLY` of the step time is modelled or clamped."""
+    return max(row.cost_shares["modelled"], row.cost_shares["clamped"]) > PARTLY
+
+
+def hollow_words(hollow: Iterable[bool]) -> list[str]:
+    """What a figure itself says of hollow markers, where it has one."""
+    return [f"hollow: >{PARTLY:.0%} of time modelled or clamped"] if any(hollow) else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,19 +70,18 @@ class Sweep:
     @property
     def remarks(self) -> list[str]:
         """What must stand in the figure itself."""
-        found = ["what-if: latency of another model"] if self.what_if else []
-        if any(point.hollow for point in self.points):
-            found.append("hollow: cost partly modelled or clamped")
-        return found
+        hollow = hollow_words(point.hollow for point in self.points)
+        return [*([WHAT_IF] if self.what_if else []), *hollow]
+
+    @property
+    def all_hollow(self) -> set[str]:
+        """Labels all of whose points are hollow."""
+        return {label for label, line in self.series.items() if all(one.hollow for one in line)}
 
     @property
     def notes(self) -> list[str]:
         """What the drawing itself needs explained."""
-        found = []
-        if any(point.hollow for point in self.points):
-            found.append(
-                f"Hollow markers: more than {PARTLY:.0%} of the step time is modelled or clamped."
-            )
+        found = [HOLLOW] if any(point.hollow for point in self.points) else []
         if not self.has_speedup:
             found.append(f"No speedup: no {self.baseline} run of this setting at these loads.")
         return found
@@ -82,6 +92,8 @@ def sweeps(comparison: Comparison) -> list[Sweep]:
     groups: dict[tuple, list[Block]] = defaultdict(list)
     for block in comparison.blocks:
         load = block.load
+        if not load.request_rate:  # no place on an axis of rates
+            continue
         key = (inf, 0, 0.0) if load.closed else (0.0, load.max_concurrency, load.burstiness)
         groups[key].append(block)
     return [_sweep(comparison, key, blocks) for key, blocks in groups.items()]

@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from analysis.cells import Cell, baseline_notes, block_cells, headings
-from analysis.compare import Block, Comparison, Load, Row
+from analysis.cells import Cell, baseline_notes, best_mean, block_cells, headings
+from analysis.compare import Block, Comparison, Row
 from analysis.metrics import SPEEDUP, Metric
 from analysis.notes import notes, setting_title
 from analysis.summaries import SOURCES
@@ -93,7 +93,7 @@ def print_csv(comparisons: Sequence[Comparison], metrics: Sequence[Metric]) -> N
 def write_csv(out: TextIO, comparisons: Sequence[Comparison], metrics: Sequence[Metric]) -> None:
     """CSV in the units of the summaries; an empty field is a value that does not exist."""
     rows = [
-        _record(comparison, block.load, row, metrics)
+        _record(comparison, block, row, metrics)
         for comparison in comparisons
         for block in comparison.blocks
         for row in block.rows
@@ -103,7 +103,9 @@ def write_csv(out: TextIO, comparisons: Sequence[Comparison], metrics: Sequence[
     writer.writerows(rows)
 
 
-def _record(comparison: Comparison, load: Load, row: Row, metrics: Sequence[Metric]) -> dict:
+def _record(comparison: Comparison, block: Block, row: Row, metrics: Sequence[Metric]) -> dict:
+    """``best``: the metrics whose best mean at this load the row has."""
+    load, best = block.load, []
     record = {
         "recording": comparison.trace["recording"],
         "content_hash": comparison.trace["content_hash"],
@@ -111,7 +113,7 @@ def _record(comparison: Comparison, load: Load, row: Row, metrics: Sequence[Metr
         "latency_profile": comparison.latency["profile"],
         "what_if": str(row.runs[0].data["what_if"]).lower(),
         "max_concurrency": load.max_concurrency,
-        "request_rate": load.request_rate,
+        "request_rate": load.request_rate or None,
         "burstiness": load.burstiness,
         "policy": row.label,
         "seeds": " ".join(map(str, row.seeds)),
@@ -121,4 +123,7 @@ def _record(comparison: Comparison, load: Load, row: Row, metrics: Sequence[Metr
         record[metric.key] = None if one is None else one.mean
         record[f"{metric.key}_ci95"] = None if one is None else one.half_width
         record[f"{metric.key}_n"] = 0 if one is None else one.n
+        if one is not None and one.mean == best_mean(block, metric):
+            best.append(metric.key)
+    record["best"] = " ".join(best)
     return record | {f"step_time_{name}": row.cost_shares[name] for name in SOURCES}

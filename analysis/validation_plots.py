@@ -8,6 +8,7 @@ from textwrap import fill
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.legend_handler import HandlerTuple
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
@@ -33,7 +34,7 @@ _LINE_CHARS = 36
 
 
 def draw_validation(validation: Validation, out: Path, command: str) -> list[Path]:
-    """Write the figure as PNG and PDF with its caption; InputError where ``out`` takes none."""
+    """Write the figure in every format with its caption; InputError where ``out`` takes none."""
     with style(STYLE):
         figure = validation_figure(validation)
         return write_figures({NAME: (figure, caption(validation, command))}, out)
@@ -163,11 +164,11 @@ def _legends(figure: Figure, bars: Axes, look: dict[str, Look], markers: dict) -
     common |= {"handlelength": 1.0, "columnspacing": 1.0}
     top = {"loc": "outside upper center", "ncols": columns + 1}
     figure.legend(handles=policies + sizes, **top, **common)
-    parts = [Patch(facecolor=grey, label=part) for part, grey in zip(PARTS, _LIVE, strict=True)]
-    sides = [("live (left)", _LIVE), ("predicted (right)", _PREDICTED)]
-    parts += [Patch(facecolor=colours[1], label=name) for name, colours in sides]
-    place = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.01), "ncols": 5}
-    bars.legend(handles=parts, **place, **common)
+    pairs = [tuple(Patch(facecolor=one) for one in both) for both in zip(_LIVE, _PREDICTED)]
+    place = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.01), "ncols": 4}
+    handles, names = [_entry(" ", "none", "none"), *pairs], ["live | predicted:", *PARTS]
+    side_by_side = {tuple: HandlerTuple(ndivide=None, pad=0.0)}
+    bars.legend(handles, names, handler_map=side_by_side, **place, **common)
 
 
 def _entry(label: str, colour: str, edge: str, marker: str = "o") -> Line2D:

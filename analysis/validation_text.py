@@ -14,6 +14,7 @@ from rich.text import Text
 from analysis.cells import BLANK
 from analysis.tables import PIPED_WIDTH, markdown_line
 from analysis.validation import Cell, Validation
+from analysis.validation_ratios import ahead
 
 _TITLES = (
     "requests\nin flight",
@@ -120,6 +121,18 @@ def facts(validation: Validation) -> list[tuple[str, str]]:
         ("order", _order(data)),
         ("noise", _noise(data)),
         ("rounds", _rounds(validation.cells)),
+        *_fastest(validation),
+    ]
+
+
+def _fastest(validation: Validation) -> list[tuple[str, str]]:
+    found = ahead(validation)
+    if found is None:
+        return []
+    each = "; ".join(f"at {load} {ratio}" for load, ratio in found.at.items())
+    return [
+        ("fastest", f"{found.policy} over all loads: {'; '.join(map(str, found.over_all))}"),
+        ("by load", f"{found.policy} against the fastest other one: {each}"),
     ]
 
 

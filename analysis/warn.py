@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
-from analysis.cells import baseline_notes, percent
+from analysis.cells import percent
 from analysis.compare import Block, Comparison, Row
 from analysis.summaries import Summary
 from analysis.sweeps import PARTLY
@@ -32,9 +32,17 @@ def _where(comparison: Comparison, of: Callable[[Summary], bool]) -> str:
         return ""
     if len(found) == len(rows):
         return "every policy at every load" if len(rows) > 1 else "this run"
-    named = [f"{row.label} at {block.load.title}" for block, row in found[:_NAMED]]
-    more = len(found) - len(named)
-    return "; ".join(named) + (f"; and {more} more" if more else "")
+    every = [block.load for block in comparison.blocks if _all(block, found)]
+    texts = [f"every policy at {load.title}" for load in every]
+    texts += [
+        f"{row.label} at {block.load.title}" for block, row in found if block.load not in every
+    ]
+    return _listed(texts)
+
+
+def _all(block: Block, found: Sequence[tuple[Block, Row]]) -> bool:
+    """Whether all of several rows of a load are among those found."""
+    return 1 < len(block.rows) == sum(one is block for one, _ in found)
 
 
 def _what_if(comparison: Comparison) -> Iterator[str]:
@@ -62,10 +70,7 @@ def _origin(comparison: Comparison) -> Iterator[str]:
 def _windows(comparison: Comparison) -> Iterator[str]:
     where = _where(
         comparison,
-        lambda run: (
-            run.request_rate == float("inf")
-            and (run.data.get("window") or {}).get("kind") == "whole run"
-        ),
+        lambda run: run.closed_loop and (run.data.get("window") or {}).get("kind") == "whole run",
     )
     if where:
         yield (
@@ -86,10 +91,27 @@ def _seeds(comparison: Comparison) -> Iterator[str]:
 
 
 def _baseline(comparison: Comparison) -> Iterator[str]:
-    notes = [note for block in comparison.blocks for note in baseline_notes(block)]
-    yield from (note[0].upper() + note[1:] + "." for note in notes[:_NAMED])
-    if len(notes) > _NAMED:
-        yield f"The same holds of {len(notes) - _NAMED} more loads or rows."
+    """One sentence for all loads without a baseline, one for all rows of some seeds without it."""
+    base, blocks = comparison.baseline, comparison.blocks
+    alone = [block.load.title for block in blocks if all(row.label != base for row in block.rows)]
+    if alone:
+        where = "any load" if len(alone) == len(blocks) > 1 else _listed(alone)
+        yield f"No {base} run of this setting at {where}: no ratio to it there."
+    partly = [
+        f"{row.label} at {block.load.title} ({len(row.paired)} of {len(row.runs)} seeds)"
+        for block, row in _rows(comparison)
+        if block.load.title not in alone and len(row.paired) < len(row.runs)
+    ]
+    if partly:
+        yield (
+            f"Ratios rest on those seeds, with as many prompts, that {base} ran too: "
+            f"{_listed(partly)}."
+        )
+
+
+def _listed(texts: Sequence[str]) -> str:
+    more = len(texts) - _NAMED
+    return "; ".join(texts[:_NAMED]) + (f"; and {more} more" if more > 0 else "")
 
 
 def _few(comparison: Comparison) -> Iterator[str]:
@@ -105,7 +127,7 @@ def _few(comparison: Comparison) -> Iterator[str]:
 def _rates(comparison: Comparison) -> Iterator[str]:
     def off(run: Summary) -> bool:
         rate = run.number("realised_request_rate")
-        return rate is not None and abs(rate / run.request_rate - 1) > RATE_OFF
+        return bool(rate and run.request_rate) and abs(rate / run.request_rate - 1) > RATE_OFF
 
     where = _where(comparison, off)
     if where:

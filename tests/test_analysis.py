@@ -242,7 +242,7 @@ def test_best_in_bold_and_what_it_rests_on(runs, capsys):
     argv = [str(folder), "--no-figures", "--format", "markdown"]
     assert main([*argv, "--metric", "speedup,p99_tpot_ms", "--metric", "mean_ttft_ms"]) == 0
     out = capsys.readouterr().out
-    assert "| policy | seeds | speedup | TPOT p99 (ms) | mean ttft (ms) | step time from |" in out
+    assert "| policy | seeds | speedup | TPOT p99 (ms) | TTFT mean (ms) | step time from |" in out
     assert "| autoregressive | 1 | 1.000 | **30.00** | 12.00 | measured |" in out
     assert "| cast | 1 | **1.500** | 31.00 | 12.00 | modelled 50%, interp. 25% |" in out
     assert "- recording: small (abababababab)" in out
@@ -268,31 +268,15 @@ def test_csv_has_means_intervals_and_counts(runs, capsys):
     assert float(record["output_throughput_ci95"]) == pytest.approx(12.7062 * 100.0, rel=1e-5)
     assert (record["output_throughput_n"], record["seeds"]) == ("2", "0 1")
     assert (record["speedup"], record["speedup_n"]) == ("", "0")
+    assert record["best"] == ""  # of one policy none is better
 
 
-def test_latex_needs_no_package_and_prints_names_as_they_are(runs, capsys):
-    folder = runs(
-        _summary("autoregressive", 100.0),
-        _summary("my_50%_{policy}&co\\", 150.0),
-        _summary("my_50%_{policy}&co\\", 170.0, seed=1),
-    )
-    words = ["--no-figures", "--format", "latex", "--metric", "output_throughput,speedup"]
+def test_csv_names_the_columns_in_which_a_row_is_best(runs, capsys):
+    folder = runs(_summary("cast", 100.0, p99_tpot_ms=40.0), _summary("treespark", 90.0))
+    words = ["--no-figures", "--format", "csv"]
     assert main([str(folder), *words]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    body = [line for line in lines if line and not line.startswith("%")]
-    assert body[:3] == [
-        r"\begin{tabular}{lrrrl}",
-        r"\hline",
-        r"policy & seeds & output tokens/s & speedup & step time from \\",
-    ]
-    assert body[4] == r"autoregressive & 1 & 100.0 & 1.000 & measured \\"
-    name = r"my\_50\%\_\{policy\}\&co\textbackslash{}"
-    # 160 in the mean, 12.706 x 14.142 / sqrt(2) around it; one seed has a baseline.
-    ours = rf"{name} & 2 & \textbf{{160.0 $\pm$127.1}} & \textbf{{1.500 (n=1)}} & measured \\"
-    assert body[5] == ours
-    assert body[6:] == [r"\hline", r"\end{tabular}"]
-    assert "% recording: small (abababababab), all domains" in lines
-    assert "usepackage" not in "".join(lines)
+    cast, treespark = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    assert (cast["best"], treespark["best"]) == ("output_throughput", "p99_tpot_ms")
 
 
 def test_ratios_can_be_over_any_policy(runs, capsys):
@@ -324,6 +308,58 @@ def test_workloads_are_not_mixed(runs):
     texts = ("recorded texts", {"path": "trace.csv"})
     folder = runs(*(_summary("cast", 10.0 + at, workload=w) for at, w in enumerate(texts)))
     assert len(_compare(folder)) == 2
+
+
+def test_arrivals_at_one_time_are_no_closed_loop(runs, tmp_path, capsys):
+    """A file whose requests all come at once has no rate: null, where a closed loop has inf."""
+    folder = runs(
+        _summary("autoregressive", 100.0),
+        *(_summary(name, rate, request_rate=None, burstiness=0.5)
+          for name, rate in (("autoregressive", 50.0), ("cast", 150.0))),
+    )  # fmt: skip
+    (comparison,) = _compare(folder)
+    titles = ["arrivals all at one time, at most 4 in flight", "concurrency 4"]
+    assert [block.load.title for block in comparison.blocks] == titles
+    assert [block.load.closed for block in comparison.blocks] == [False, True]
+    assert comparison.blocks[0].rows[1].estimate("speedup").mean == 3.0
+    assert [sweep.axis for sweep in sweeps(comparison)] == ["concurrency"]
+    assert main([str(folder), "--no-figures", "--format", "csv"]) == 0
+    rates = [row["request_rate"] for row in csv.DictReader(io.StringIO(capsys.readouterr().out))]
+    assert rates == ["", "", "inf"]
+    alone = tmp_path / "alone"
+    (alone / "a").mkdir(parents=True)
+    (alone / "a" / "summary.json").write_text(json.dumps(_summary("cast", 1.0, request_rate=None)))
+    words = ["figures", alone, "--only", "throughput", "--out", tmp_path / "out"]
+    assert "all arrivals come at one time" in _fails(capsys, *words)
+
+
+@pytest.mark.parametrize(
+    ("key", "title"),
+    [
+        ("mean_tpot_ms", "TPOT mean (ms)"),
+        ("median_ttft_ms", "TTFT p50 (ms)"),
+        ("p99.9_itl_ms", "ITL p99.9 (ms)"),
+        ("prefill_ms", "prefill (ms)"),
+    ],
+)
+def test_titles_say_which_statistic_a_latency_is(runs, key, title):
+    summaries = read_summaries([runs(_summary("cast", 1.0, **{key: 3.0}))])
+    assert [one.title for one in choose_metrics([key], summaries)] == [title]
+
+
+def test_batches_without_a_bound_are_all_named_with_the_command(runs, tmp_path, capsys):
+    rates = {name: {"output_throughput": 9.0} for name in ("plain", "o2", "o3", "o5", "o5_free")}
+    loads = (1, 4, 16, 256)
+    folder = runs(*(_summary("cast", 5.0, max_concurrency=load) for load in loads))
+    bounds = tmp_path / "bounds.json"
+    data = {key: _summary("cast", 1.0)[key] for key in ("trace", "latency")}
+    made = [{"batch": batch, "bounds": rates} for batch in (16, 1, 64)]
+    head = {"format": "specdec-bounds", "version": 1}
+    bounds.write_text(json.dumps(head | data | {"batches": made}))
+    error = _fails(capsys, "reach", folder, "--bounds", bounds)
+    assert f"batches 4, 256 have no bound in {bounds}, which has 1, 16, 64" in error
+    command = "python -m simulator task=bounds trace.recording=small latency=card_a"
+    assert f"{command} 'bounds.batches=[1,4,16,64,256]'" in error
 
 
 def test_metrics_can_be_any_number_of_the_summaries(runs):
@@ -406,6 +442,17 @@ def test_modelled_points_are_hollow_and_what_if_is_written_in_the_figure(runs):
     assert [list(line.get_xdata()) for line in hollow] == [[8]]
     assert "what-if" in figure.get_supxlabel()
     assert "modelled" in figure.get_supxlabel()
+    (entry,) = figure.legends[0].get_lines()
+    assert entry.get_markerfacecolor() == KNOWN["cast"].colour  # one of its points is filled
+    runs(*(_summary("treespark", 9.0, what_if=True, max_concurrency=load, cost_shares=modelled)
+           for load in (4, 8)))  # fmt: skip
+    (comparison,) = _compare(folder)
+    figure = draw_throughput(sweeps(comparison)[0], looks(comparison.labels))
+    cast, treespark = figure.legends[0].get_lines()
+    assert (cast.get_markerfacecolor(), treespark.get_markerfacecolor()) == (
+        KNOWN["cast"].colour,
+        "white",
+    )
 
 
 def test_acceptance_figure_draws_one_line_per_order(runs):
@@ -425,7 +472,8 @@ def test_figures_are_written_whole_and_equal_each_time(runs, tmp_path):
         assert main([str(folder), "--out", str(tmp_path / out)]) == 0
     written = {path.name: path.read_bytes() for path in (tmp_path / "a").iterdir()}
     names = ("throughput_vs_concurrency", "acceptance_length_vs_budget")
-    assert set(written) == {f"{name}.{kind}" for name in names for kind in ("png", "pdf", "txt")}
+    kinds = ("png", "pdf", "svg", "txt")
+    assert set(written) == {f"{name}.{kind}" for name in names for kind in kinds}
     for name in names:
         assert written[f"{name}.png"].startswith(b"\x89PNG")
         assert written[f"{name}.pdf"].startswith(b"%PDF")

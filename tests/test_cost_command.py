@@ -13,8 +13,9 @@ import yaml
 
 import analysis
 from analysis.__main__ import main
-from analysis.cost_fit import fit_rounds
+from analysis.cost_fit import ORDER, fit_rounds
 from analysis.cost_rows import read_rounds
+from analysis.cost_text import CHARGED
 from simulator.app import main as simulate
 from simulator.command_line import normalised
 from simulator.cost import HostOverhead, StepCost, build_step_cost, find_profile
@@ -112,6 +113,39 @@ def test_terms_that_cannot_be_told_apart_are_named(tmp_path):
     found = fit_rounds(read_rounds(written(tmp_path / "r.csv", rows, COLUMNS[:4])), "b300")
     assert set(found.host) == {"round_s", "plain_s"}
     assert set(found.merged) == {"node_s", "request_s", "plain_request_s"}
+
+
+def test_rounds_faster_than_the_profile_are_warned_of(tmp_path, capsys):
+    """A quarter of the rounds in half the time that the profile has for their device alone."""
+    cost = StepCost(find_profile("b300"))
+    alone = [
+        cost.step(np.full(b, 4), np.full(b, 8192), drafted=True, tree=False).total_s * 1e3
+        for b in (1, 2, 4, 8)
+    ]
+    rows = [
+        {"batch": b, "width": 3, "round_ms": ms * (0.5 if b == 2 else 1.1), "committed": b}
+        for b, ms in zip((1, 2, 4, 8) * 3, alone * 3)
+    ]
+    path = written(tmp_path / "r.csv", rows, COLUMNS[:4])
+    found = fit_rounds(read_rounds(path), "b300")
+    assert (found.faster, found.faster_ratio) == (3, pytest.approx(0.5))
+    words = ["cost", str(path), "--profile", "b300", "--context", "8192"]
+    assert main(words) == 0
+    said = "warning: 3 of 12 rounds were faster than the profile's draft and verify alone (in the"
+    assert said in capsys.readouterr().out
+    rows = [row | {"round_ms": row["round_ms"] * 2.2} for row in rows]
+    assert fit_rounds(read_rounds(written(path, rows, COLUMNS[:4])), "b300").faster == 0
+    assert main(words) == 0
+    printed = capsys.readouterr().out
+    assert "warning" not in printed
+    assert "charged" in printed
+    assert "once per step that drafts" in printed
+
+
+def test_every_term_says_what_it_is_charged_for():
+    assert set(CHARGED) == set(ORDER)
+    assert len(set(CHARGED.values())) == len(ORDER)
+    assert all(text.startswith(("once per ", "per ")) for text in CHARGED.values())
 
 
 def test_optional_columns_count(tmp_path):

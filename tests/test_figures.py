@@ -149,12 +149,39 @@ def test_load_axes_read_as_plain_numbers(seven):
     assert axes.get_xlabel() == "concurrency (requests in flight)"
     labels = _ticks(by_name["pareto"].axes[0].yaxis)
     assert len(labels) > 1
-    assert all(float(text.replace("k", "e3")) > 0 for text in labels)
+    assert all(float(text.replace("k", "e3").replace("M", "e6")) > 0 for text in labels)
 
 
 def _ticks(axis) -> list[str]:
     axis.figure.draw_without_rendering()
     return [text.get_text() for text in axis.get_ticklabels()]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.5, "0.5"), (999, "999"), (1000, "1k"), (2500, "2.5k"), (30_000, "30k"), (2e6, "2M")],
+)
+def test_thousands_are_written_one_way(value, text):
+    from analysis.scales import short
+
+    assert short(value) == text
+
+
+def test_loads_share_a_scale_of_step_times_where_all_can_be_read(tmp_path):
+    def limits(*longest: float) -> list[float]:
+        folder = tmp_path / str(longest[0])
+        for load, ms in zip((1, 4), longest):
+            step = {"draft": 0.0, "verify": ms, "host": 0.0, "total": ms}
+            write_run(folder, summary("cast", max_concurrency=load, step_ms=step))
+        drawn = [one for one in _drawn(folder) if one.name.startswith("time_of_a_round")]
+        own = "that of every load" if longest[0] * 4 >= longest[1] else "of this load alone"
+        assert all(f"Scale: {own}." in one.remarks for one in drawn)
+        return [one.figure.axes[0].get_xlim()[1] for one in drawn]
+
+    first, second = limits(10.0, 40.0)
+    assert first == second
+    first, second = limits(9.0, 40.0)
+    assert second == pytest.approx(first * 40 / 9)
 
 
 def test_ratios_have_a_dotted_line_at_1(seven):
@@ -163,6 +190,8 @@ def test_ratios_have_a_dotted_line_at_1(seven):
         lines = [line for axes in by_name[name].axes for line in axes.get_lines()]
         (dotted, *_) = [line for line in lines if line.get_label() == "_baseline"]
         assert (set(dotted.get_ydata()), dotted.get_linestyle()) == ({1.0}, ":")
+        low, high = dotted.axes.get_ylim()
+        assert low < 1 < high
 
 
 def test_bars_are_the_speedups_in_the_colours_of_the_policies(seven):
@@ -306,6 +335,18 @@ def test_calibrations_profiles_and_recordings_are_drawn_without_any_run(tmp_path
     assert "small_block_t0: best-first tree" in mass
     assert main(["figures", *words[:1], "--only", "domains", "--out", str(tmp_path / "x")]) == 2
     assert "no run was given" in capsys.readouterr().err
+
+
+def test_several_profiles_have_a_figure_together(tmp_path):
+    """A line each, as in Figure 2 of CAST (arXiv 2610.00321)."""
+    names = ("blackwell_qwen3_8b", "a6000_qwen3_8b")
+    files = [str(DATA.parent / "latency" / f"{name}.csv") for name in names]
+    assert main(["figures", *files, "--only", "latency", "--out", str(tmp_path)]) == 0
+    stems = {path.stem for path in tmp_path.glob("*.svg")}
+    assert stems == {"latency_vs_packed_tokens", *(f"latency_vs_packed_tokens.{n}" for n in names)}
+    text = (tmp_path / "latency_vs_packed_tokens.txt").read_text()
+    assert "blackwell_qwen3_8b: batch 1, context 1024, 21.9 ms at 16 tokens." in text
+    assert text.count("arXiv 2610.00321") == 2
 
 
 def test_the_order_of_names_is_kept_and_every_kind_can_be_loaded():

@@ -13,7 +13,7 @@ import pytest
 import traces
 from analysis.budgets import swept_widths
 from analysis.figure.domains import speedups
-from analysis.figure.latency import relative
+from analysis.figure.latency import relative, single
 from analysis.figure.nodes import node_lines, step_sums
 from analysis.figure.pareto import Spot, frontier, per_gpu_rate
 from analysis.figure.time import round_parts
@@ -166,6 +166,20 @@ def test_latency_relative_to_16_by_hand():
     assert "any batch" in name
     assert not one.eager[0]
     assert one.eager[-1]
+
+
+def test_of_several_batches_and_contexts_the_smallest_near_1024_is_drawn_with_others(tmp_path):
+    table = tmp_path / "card.csv"
+    table.with_suffix(".yaml").write_text("hardware: card\nsource: a test\n")
+    head = "batch,kv_prefix_tokens,packed_tokens_total,verify_ms,regime\n"
+    rows = [
+        f"{batch},{context},{tokens},{ms},eager"
+        for batch, context, ms in ((1, 512, 2), (1, 900, 3), (1, 4096, 4), (2, 1024, 5))
+        for tokens in (8, 16, 32)
+    ]
+    table.write_text(head + "\n".join(rows) + "\n")
+    one, base = single(read_profile(table))
+    assert (one.batch, one.prefix, base) == ("1", 900, 3.0)
 
 
 def test_damaged_profiles_are_refused_by_line(tmp_path):

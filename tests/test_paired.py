@@ -188,3 +188,87 @@ def test_too_few_requests_for_a_batch(recorded, capsys, here):
     words = [f"trace={recorded}", "max_concurrency=8", "num_prompts=16", "hydra.run.dir=few"]
     assert simulate(words) == 0
     assert "too few requests for a full batch" in refused(capsys, "few", "few")
+
+
+# ---------------------------------------------------------------- rejected requests
+
+
+def by_hand(folder: Path, model: Path, seconds: list[float], rejected: list[bool]) -> Path:
+    """Four requests of three prompts that end after `seconds`; rejected ones never do."""
+    shutil.copytree(model, folder)
+    refused, arrival = np.array(rejected), np.array([0.0, 0.0, 1.0, 1.0])
+    tokens = np.where(refused, 0, [11, 11, 21, 21])
+    columns = {
+        "sequence": np.array([3, 5, 5, 8]),
+        "arrival_s": arrival,
+        "first_token_s": np.where(refused, np.nan, arrival),
+        "finish_s": np.where(refused, np.nan, arrival + seconds),
+        "output_tokens": tokens,
+        "measured": ~refused,
+        "window_tokens": tokens,
+        "rejected": refused,
+    }
+    parquet.write_table(pyarrow.table(columns), folder / "requests.parquet")
+    count = int(refused.sum())
+    data = summary(folder) | {"num_prompts": 4, "completed": 4 - count, "rejected": count}
+    data |= {"max_concurrency": 2, "output_throughput": float(tokens.sum() / 3)}
+    data["window"] = {"kind": "full batch", "start_s": 0.0, "end_s": 3.0}
+    (folder / "summary.json").write_text(json.dumps(data))
+    return folder
+
+
+def test_only_requests_that_both_served_are_compared(runs, capsys, tmp_path):
+    model = one_run(runs, "chain4", 2, 0)
+    a = by_hand(tmp_path / "a", model, [1.0, 1.0, 2.0, 2.0], [False, False, False, True])
+    b = by_hand(tmp_path / "b", model, [1.5, 1.5, 3.0, 1.0], [True, False, False, False])
+    (row,) = paired(capsys, a, b, "--metric", "e2el")
+    # The two requests of prompt 5 are left: 1 and 2 s against 1.5 and 3 s.
+    assert float(row["a_value"]) == pytest.approx(1500.0)
+    assert float(row["b_value"]) == pytest.approx(2250.0)
+    assert (row["prompts"], row["requests_left_out"]) == ("1", "2")
+    (row,) = paired(capsys, a, b)
+    # 32 tokens of two clients in 3 s of A, in 1.5 + 2 of B's (its window ends at 3 s).
+    assert float(row["a_value"]) == pytest.approx(2 * 32 / 3)
+    assert float(row["b_value"]) == pytest.approx(2 * 32 / 3.5)
+    for text in ("table", "markdown"):
+        assert main(["paired", str(a), str(b), "--format", text]) == 0
+        said = "concurrency 2: without 2 of 4 requests, which A or B rejected"
+        assert said in capsys.readouterr().out
+
+
+def test_rejected_requests_that_do_not_add_up_are_refused(runs, capsys, tmp_path):
+    model = one_run(runs, "chain4", 2, 0)
+    a = by_hand(tmp_path / "a", model, [1.0, 1.0, 2.0, 2.0], [False, False, False, True])
+    other = [True, True, True, False]
+    b = by_hand(tmp_path / "b", model, [1.5, 1.5, 3.0, 1.0], other)
+    assert "no request was served by both" in refused(capsys, a, b)
+    table = parquet.read_table(a / "requests.parquet")
+    for name, column, says in (
+        ("rejected", [False] * 4, "0 rejected requests, expected the summary's 1"),
+        ("finish_s", [1.0, 1.0, 3.0, 3.0], "row 3, column finish_s: 3.0, expected that of a rej"),
+        ("finish_s", [np.nan, 1.0, 3.0, np.nan], "row 0, column finish_s: nan, expected that of"),
+        ("measured", [True] * 4, "row 3, column measured: True"),
+    ):
+        changed = table.set_column(table.column_names.index(name), name, [column])
+        parquet.write_table(changed, a / "requests.parquet")
+        assert says in refused(capsys, a, b)
+    data = summary(a) | {"rejected": 0, "completed": 4}
+    (a / "summary.json").write_text(json.dumps(data))
+    parquet.write_table(table, a / "requests.parquet")  # an end is missing, and none was rejected
+    assert "row 3, column finish_s: nan, expected finite" in refused(capsys, a, a)
+
+
+def test_runs_of_a_cache_that_is_too_small_pair_over_what_fits(recorded, capsys, here):
+    words = [f"trace={recorded}", "num_prompts=40", "max_concurrency=2", "server=vllm"]
+    words += ["workload=file", "workload.path=w.csv"]
+    rows = ["40,8", "4000,8", "60,9", "50,9"] * 10
+    Path("w.csv").write_text("\n".join(["prompt_tokens,output_tokens", *rows]) + "\n")
+    for length in (1, 4):
+        more = ["policy=fixed_chain", f"policy.length={length}", f"hydra.run.dir=c{length}"]
+        assert simulate([*words, *more, "server.kv_tokens=2048"]) == 0
+        assert summary(Path(f"c{length}"))["rejected"] == 10
+    for metric in ("tpot", "e2el", "output_throughput"):
+        (row,) = paired(capsys, "c4", "c1", "--metric", metric)
+        assert row["requests_left_out"] == "10"
+        key = metric if metric == "output_throughput" else f"mean_{metric}_ms"
+        assert float(row["a_value"]) == pytest.approx(summary(Path("c4"))[key])

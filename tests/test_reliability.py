@@ -150,12 +150,13 @@ def test_figures_with_captions_and_equal_bytes(measured, tmp_path, capsys):
     assert main(words) == 0
     assert capsys.readouterr().out == ""
     names = sorted(path.name for path in (tmp_path / "a").iterdir())
-    assert names == [f"reliability.synthetic_hidden.{kind}" for kind in ("pdf", "png", "txt")]
-    text = (tmp_path / "a" / names[2]).read_text()
+    kinds = ("pdf", "png", "svg", "txt")
+    assert names == [f"reliability.synthetic_hidden.{kind}" for kind in kinds]
+    text = (tmp_path / "a" / names[3]).read_text()
     assert "tuning split (held out" in text
     assert text.endswith(f"command: python -m analysis {' '.join(words)}\n")
     assert main([*words[:3], str(tmp_path / "b")]) == 0
-    for name in names[:2]:
+    for name in names[:3]:
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
 
@@ -175,6 +176,18 @@ def test_the_legend_says_the_errors(measured):
         drawn = curve.bins if level == "edge" else [b for b in curve.log_bins if b.accepted]
         assert lines[0].get_xdata() == pytest.approx([each.mean for each in drawn])
         assert lines[0].get_ydata() == pytest.approx([each.share for each in drawn])
+
+
+def test_maps_have_no_colour_of_a_policy(measured):
+    from matplotlib.colors import to_hex
+
+    from analysis.look import KNOWN
+    from analysis.reliability_plots import draw_reliability
+
+    figure = draw_reliability(read_reliability(measured))
+    colours = {to_hex(line.get_color()) for axes in figure.axes for line in axes.lines}
+    assert not colours & {to_hex(look.colour) for look in KNOWN.values()}
+    assert len(colours) >= 4
 
 
 def _broken(measured: Path, folder: Path, change) -> Path:

@@ -252,7 +252,29 @@ def test_seeds_and_baselines_that_are_missing_are_warned_of(tmp_path):
         tmp_path / "b", summary("autoregressive"), *(summary("cast", seed=n) for n in (0, 1))
     )
     assert "1 of 2 rows have one seed" in text
-    assert "rests on 1 of 2 seeds" in text
+    assert "autoregressive ran too: cast at concurrency 4 (1 of 2 seeds)." in text
+
+
+def test_what_holds_of_many_loads_or_policies_is_said_once(tmp_path):
+    few = {"window": {"kind": "full batch", "requests": 9}}
+    names = ("cast", "treespark")
+    runs = [
+        summary(name, seed=seed, max_concurrency=load) | (few if load < 4 or name == "cast" else {})
+        for name in names
+        for load in (1, 2, 4)
+        for seed in range(3)
+    ]
+    base = [summary("autoregressive", seed=seed) for seed in range(3)]
+    text = _warned(tmp_path / "a", *runs, *base)
+    assert text.splitlines() == [
+        "No autoregressive run of this setting at concurrency 1; concurrency 2: no ratio to it "
+        "there.",
+        "99th percentiles are of fewer than 100 requests a run: every policy at concurrency 1; "
+        "every policy at concurrency 2; cast at concurrency 4.",
+    ]
+    text = _warned(tmp_path / "b", *runs)
+    assert text.count("No autoregressive run") == 1
+    assert "No autoregressive run of this setting at any load: no ratio to it there." in text
 
 
 # ---------------------------------------------------------------- a browser

@@ -258,11 +258,12 @@ def test_report_of_one_repeat_claims_no_noise():
 def test_command_writes_figure_and_prints_errors(write, tmp_path, capsys):
     folder, out = write(usual()), tmp_path / "out"
     assert main([str(folder), "--out", str(out)]) == 0
-    names = [f"predicted_vs_live.{kind}" for kind in ("pdf", "png", "txt")]
+    names = [f"predicted_vs_live.{kind}" for kind in ("pdf", "png", "svg", "txt")]
     assert sorted(path.name for path in out.iterdir()) == names
     assert (out / names[0]).read_bytes().startswith(b"%PDF")
     assert (out / names[1]).read_bytes().startswith(b"\x89PNG")
-    caption = (out / names[2]).read_text()
+    assert b"<svg" in (out / names[2]).read_bytes()
+    caption = (out / names[3]).read_text()
     for fact in (
         "pair: small",
         "Card A (cuda, bfloat16)",
@@ -311,6 +312,22 @@ def test_figure_draws_every_cell(write):
     assert len(rounds.patches) == 6 * 2 * 3
     assert [bar.get_height() for bar in rounds.patches[:6]] == [1.0, 3.0, 1.0, 1.5, 3.0, 1.0]
     assert [text.get_text() for text in rounds.get_xticklabels()] == ["1", "8"]
+
+
+def test_the_legend_of_rounds_shows_both_colours_of_a_part(write):
+    from matplotlib.colors import to_hex
+    from matplotlib.patches import Rectangle
+
+    from analysis.validation_plots import validation_figure
+
+    *_, rounds = validation_figure(read_validation(write(usual()) / "validation.json")).axes
+    bars = [to_hex(bar.get_facecolor()) for bar in rounds.patches[:6]]
+    assert len(set(bars)) == 6  # live and predicted, each in three colours
+    legend = rounds.get_legend()
+    said = [text.get_text() for text in legend.get_texts()]
+    assert said == ["live | predicted:", "draft", "verify", "host"]
+    patches = [one for one in legend.findobj(Rectangle) if one is not legend.get_frame()]
+    assert sorted(to_hex(one.get_facecolor()) for one in patches) == sorted(bars)
 
 
 REMOVED = object()

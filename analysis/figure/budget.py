@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.budgets import Swept, acceptance_points, swept_widths
 from analysis.compare import Block
 from analysis.curves import order_curves
-from analysis.drawing import band, despine, legend, line_style, new_figure, plain, remark, unit_line
+from analysis.drawing import band, despine, draw_line, legend, new_figure, plain, remark, unit_line
 from analysis.figure.parts import Drawing, Missing, Setting
-from analysis.intervals import Estimate
 from analysis.look import Look, looks
 from analysis.metrics import SPEEDUP
+from analysis.overlaps import covered, equal_words
 from analysis.plots import draw_acceptance
 from analysis.scales import log2_ticks
+from analysis.sweeps import HOLLOW, hollow_words, is_hollow
 
 
 def draw_acceptance_lengths(setting: Setting) -> Iterator[Drawing]:
@@ -38,13 +40,16 @@ def draw_budgets(setting: Setting) -> Iterator[Drawing]:
         if found and any(one.has_speedup for one in found):
             drawn = True
             text = (
-                f"Speedup over {block.baseline} (dotted line: 1) and acceptance length (tokens "
-                f"per round) against the policy's node budget, at {block.load.title}."
+                f"Output throughput over that of {block.baseline} (speedup; dotted line: 1) and "
+                "acceptance length (tokens per round) against the policy's node budget, at "
+                f"{block.load.title}."
             )
             keys = ", ".join(f"{one.name}: {one.key}" for one in found)
             notes = [f"Swept setting of {keys}."]
             if any(len(row.runs) > 1 for one in found for _, row in one.points):
                 notes.append("Bands: 95 % Student-t intervals over seeds.")
+            if any(is_hollow(row) for one in found for _, row in one.points):
+                notes.append(HOLLOW)
             figure = _figure(block, found, setting.remarks)
             yield setting.drawing(f"speedup_vs_budget{suffix}", figure, text, notes)
     if not drawn:
@@ -60,22 +65,31 @@ def _figure(block: Block, found: Sequence[Swept], remarks: Sequence[str]) -> Fig
     figure = new_figure(3.1)
     speedup, length = figure.subplots(2, 1, sharex=True)
     unit_line(speedup)
-    for one in found:
-        _line(speedup, look[one.name], one.estimates(SPEEDUP), one.name)
-        _line(length, look[one.name], one.estimates("acceptance_length"), one.name)
+    every = [
+        _panel(axes, found, look, key)
+        for axes, key in ((speedup, SPEEDUP), (length, "acceptance_length"))
+    ]
     speedup.set_ylabel(plain(f"speedup over\n{block.baseline} (×)"))
     length.set_ylabel("acceptance length\n(tokens/round)")
     length.set_xlabel("node budget (N)")
     log2_ticks(length, sorted({nodes for one in found for nodes, _ in one.points}))
-    legend(figure, look)
-    remark(figure, remarks)
+    hollow = {one.name: [is_hollow(row) for _, row in one.points] for one in found}
+    legend(figure, look, {name for name, own in hollow.items() if all(own)})
+    said = hollow_words(any(own) for own in hollow.values())
+    remark(figure, [*remarks, *said, *equal_words(every)])
     return despine(figure)
 
 
-def _line(axes, look: Look, points: Sequence[tuple[float, Estimate]], name: str) -> None:
-    if not points:
-        return
-    x = [nodes for nodes, _ in points]
-    axes.plot(x, [one.mean for _, one in points], label=name, **line_style(look))
-    if any(one.half_width is not None for _, one in points):
-        band(axes, x, [one.low for _, one in points], [one.high for _, one in points], look)
+def _panel(axes: Axes, found: Sequence[Swept], look: Mapping[str, Look], key: str) -> dict:
+    """Every policy's line of a metric, and its points by policy."""
+    known = {one.name: points for one in found if (points := one.estimates(key))}
+    lines = {name: [(x, value.mean) for x, value in points] for name, points in known.items()}
+    rows = {one.name: dict(one.points) for one in found}
+    below = covered(lines)
+    for name, points in known.items():
+        hollow = [is_hollow(rows[name][x]) for x, _ in points]
+        draw_line(axes, name, look[name], lines[name], below[name], hollow)
+        if any(value.half_width is not None for _, value in points):
+            low, high = [value.low for _, value in points], [value.high for _, value in points]
+            band(axes, [x for x, _ in points], low, high, look[name])
+    return lines

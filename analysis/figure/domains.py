@@ -114,7 +114,7 @@ def _grouped(bars: Bars, labels: Sequence[str], look: Mapping[str, Look], baseli
     axes.set_xticks(range(len(bars)), [plain(name) for name in bars])
     axes.tick_params(axis="x", length=0)
     axes.grid(axis="x", visible=False)
-    axes.set_ylabel(plain(f"speedup over\n{baseline} (×)"))
+    axes.set_ylabel(plain(f"speedup (mean TPOT)\nover {baseline} (×)"))
     bar_legend(figure, {label: look[label] for label in labels})
     return figure
 
@@ -136,7 +136,8 @@ def _panels(bars: Bars, labels: Sequence[str], look: Mapping[str, Look], baselin
     longest = max(one.mean for values in bars.values() for one in values.values())
     grid[0, 0].set_xlim(0, max(1.0, longest) * 1.15)  # wide intervals of few seeds are cut off
     grid[0, 0].xaxis.set_major_locator(MaxNLocator(3, integer=longest > 2, prune="upper"))
-    figure.suptitle(plain(f"speedup over {baseline} (×)"), fontsize=RC["axes.labelsize"])
+    title = plain(f"speedup (mean TPOT) over {baseline} (×)")
+    figure.suptitle(title, fontsize=RC["axes.labelsize"])
     return figure
 
 

@@ -1,4 +1,4 @@
-"""Latency of a verify pass against packed tokens, relative to 16."""
+"""Latency of a verify pass over packed tokens, relative to 16 (CAST, arXiv 2610.00321, Fig. 2)."""
 
 from __future__ import annotations
 
@@ -16,19 +16,27 @@ from analysis.profiles import Profile, Slice, read_profile, shipped_profile
 from analysis.scales import log2_ticks, log_axis
 
 AT = 16  # packed tokens: a chain of 15 and the root, the field's usual block
+CONTEXT = 1024  # of the slices that are drawn together: the one nearest to it
+TOGETHER = 8  # profiles at most in one figure
 
 
 def draw_latencies(inputs: Inputs) -> Iterator[Drawing]:
-    """One figure per profile: those given, and those of the runs that can be found."""
+    """One figure per profile: those given, and those of the runs that can be found.
+
+    Several profiles have another one beside them, with a line for each.
+    """
     found, lost = _profiles(inputs)
     drawn = False
+    one_each = {one.name: line for one in found if (line := single(one)) is not None}
+    if 1 < len(one_each) <= TOGETHER:
+        yield _together({one.name: one for one in found}, one_each)
     for profile in found:
         lines = relative(profile)
         if lines:
             drawn = True
             yield Drawing(
                 f"latency_vs_packed_tokens.{file_name(profile.name)}",
-                _figure(profile, lines),
+                _figure(profile.name, lines),
                 f"Time of a verify pass against its packed tokens, relative to {AT} tokens "
                 "(dotted line: 1), as the latency profile has it.",
                 tuple(_notes(profile, lines)),
@@ -58,12 +66,48 @@ def relative(profile: Profile) -> dict[str, tuple[Slice, float]]:
     """Slices that reach to both sides of `AT` tokens, with their time there (ms), by name."""
     found = {}
     for one in profile.shown():
-        base = one.at(AT)
-        if base is not None and len(one.tokens) > 1:
+        base = _base(one)
+        if base is not None:
             batch = "any batch" if one.batch == "any" else f"batch {one.batch}"
             prefix = "" if one.prefix is None else f", context {one.prefix}"
             found[f"{batch}{prefix}: {base:.3g} ms at {AT}"] = one, base
     return found
+
+
+def single(profile: Profile) -> tuple[Slice, float] | None:
+    """Of the slices that reach `AT`, the smallest batch's at the context nearest to `CONTEXT`."""
+
+    found = [(one, base) for one in profile.slices if (base := _base(one)) is not None]
+
+    def rank(item: tuple[Slice, float]) -> tuple[int, int]:
+        one, _ = item
+        batch = 1 if one.batch == "any" else int(one.batch)
+        return batch, abs((one.prefix or CONTEXT) - CONTEXT)
+
+    return min(found, key=rank, default=None)
+
+
+def _base(one: Slice) -> float | None:
+    """Its time at `AT` tokens, in ms; None where it is a point or does not reach."""
+    return one.at(AT) if len(one.tokens) > 1 else None
+
+
+def _together(profiles: Mapping[str, Profile], lines: Mapping[str, tuple[Slice, float]]) -> Drawing:
+    notes = ["Packed tokens of the whole step: roots and draft nodes of all requests."]
+    for name, (one, base) in lines.items():
+        batch = "any batch" if one.batch == "any" else f"batch {one.batch}"
+        prefix = "" if one.prefix is None else f", context {one.prefix}"
+        notes.append(f"{name}: {batch}{prefix}, {base:.3g} ms at {AT} tokens.")
+    if any(any(one.eager) and not all(one.eager) for one, _ in lines.values()):
+        notes.append("Hollow: eager, above the largest captured graph.")
+    return Drawing(
+        "latency_vs_packed_tokens",
+        _figure("", lines),
+        f"Time of a verify pass against its packed tokens, relative to {AT} tokens (dotted "
+        "line: 1), one line for each latency profile.",
+        tuple(notes),
+        tuple(("latency", f"{name}; {profiles[name].source}") for name in lines),
+    )
 
 
 def _notes(profile: Profile, lines: Mapping[str, tuple[Slice, float]]) -> list[str]:
@@ -78,8 +122,8 @@ def _notes(profile: Profile, lines: Mapping[str, tuple[Slice, float]]) -> list[s
     return notes
 
 
-def _figure(profile: Profile, lines: Mapping[str, tuple[Slice, float]]) -> Figure:
-    looks = dict(zip(lines, plain_looks(len(lines)), strict=True))
+def _figure(title: str, lines: Mapping[str, tuple[Slice, float]]) -> Figure:
+    looks = dict(zip(lines, plain_looks(len(lines), dashed=not title), strict=True))
     figure = new_figure(2.1)
     axes = figure.subplots()
     for name, (one, base) in lines.items():
@@ -93,7 +137,8 @@ def _figure(profile: Profile, lines: Mapping[str, tuple[Slice, float]]) -> Figur
     axes.set_xlabel("packed tokens in the step")
     axes.set_ylabel(f"verify time,\n{AT} tokens = 1 (×)")
     legend(figure, looks)
-    axes.set_title(plain(profile.name), loc="left", pad=3)
+    if title:
+        axes.set_title(plain(title), loc="left", pad=3)
     return despine(figure)
 
 

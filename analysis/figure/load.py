@@ -18,7 +18,10 @@ _BANDS = "Bands: 95 % Student-t intervals over seeds."
 
 def draw_throughputs(setting: Setting) -> Iterator[Drawing]:
     """One figure per load axis."""
-    for sweep in sweeps(setting.comparison):
+    found = sweeps(setting.comparison)
+    if not found:
+        raise Missing("no run has a concurrency or a request rate: all arrivals come at one time")
+    for sweep in found:
         figure = draw_throughput(sweep, setting.look)
         notes = [*sweep.notes, *([_BANDS] if _has_bands(sweep) else [])]
         yield setting.drawing(f"throughput_vs_{sweep.name}", figure, sweep.sentence, notes)

@@ -8,9 +8,10 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from analysis.compare import Comparison
-from analysis.drawing import despine, legend, line_style, new_figure, remark
+from analysis.drawing import MANY, THIN, despine, draw_line, legend, new_figure, remark
 from analysis.figure.parts import Drawing, Missing, Setting
 from analysis.look import Look
+from analysis.overlaps import covered, equal_words
 from analysis.scales import count_axis, log2_ticks
 from analysis.steps import FILE_NAME, read_steps
 from analysis.summaries import Summary
@@ -91,14 +92,15 @@ def node_lines(sums: Mapping[str, Mapping[int, np.ndarray]]) -> Lines:
 def _figure(lines: Lines, look: Mapping[str, Look], remarks: Sequence[str]) -> Figure:
     figure = new_figure(2.3)
     axes = figure.subplots()
+    below, thin = covered(lines), THIN if len(lines) > MANY else {}
     for label, points in lines.items():
-        axes.plot(*zip(*points, strict=True), label=label, clip_on=False, **line_style(look[label]))
+        draw_line(axes, label, look[label], points, below[label], clip_on=False, **thin)
     count_axis(axes, [y for points in lines.values() for _, y in points])
     _batches(axes, [x for points in lines.values() for x, _ in points])
     axes.set_xlabel("batch size (requests in the step)")
     axes.set_ylabel("draft nodes\nper request")
     legend(figure, {label: look[label] for label in lines})
-    remark(figure, remarks)
+    remark(figure, [*remarks, *equal_words([lines])])
     return despine(figure)
 
 

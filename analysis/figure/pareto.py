@@ -7,14 +7,17 @@ from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
 
 from analysis.compare import Row
-from analysis.drawing import despine, legend, line_style, new_figure, remark
+from analysis.drawing import MANY, THIN, despine, draw_line, legend, new_figure, remark
 from analysis.figure.parts import Drawing, Missing, Setting
 from analysis.intervals import estimate
-from analysis.look import SMALL, Look
+from analysis.look import SMALL, Look, in_order
+from analysis.overlaps import covered, equal_words
 from analysis.scales import log_axis
 from analysis.summaries import Summary
+from analysis.sweeps import HOLLOW, hollow_words, is_hollow
 
 _TPOT = "median_tpot_ms"
 
@@ -25,8 +28,13 @@ class Spot:
 
     label: str
     load: float  # requests in flight, or requests per second
-    user: float  # tokens/s of a user: 1000 / TPOT in ms
+    user: float  # tokens/s of a user: 1000 / median TPOT in ms
     gpu: float  # tokens/s of a GPU, or of the whole server
+    hollow: bool = False
+
+    @property
+    def place(self) -> tuple[float, float]:
+        return self.user, self.gpu
 
 
 def draw_paretos(setting: Setting) -> Iterator[Drawing]:
@@ -37,14 +45,16 @@ def draw_paretos(setting: Setting) -> Iterator[Drawing]:
         spots = [
             spot
             for block in setting.comparison.blocks
-            if block.load.closed == closed
+            if block.load.closed == closed and block.load.request_rate
             for spot in _spots(block.load, block.rows, per_gpu)
         ]
         if len({spot.load for spot in spots}) > 1:
             drawn = True
             name = "pareto" if closed else "pareto_of_request_rates"
             figure = draw(spots, setting.look, per_gpu, setting.remarks)
-            yield setting.drawing(name, figure, *_words(closed, per_gpu))
+            sentence, notes = _words(closed, per_gpu)
+            notes += [HOLLOW] if any(spot.hollow for spot in spots) else []
+            yield setting.drawing(name, figure, sentence, notes)
     if not drawn:
         raise Missing(f"no two concurrencies, or request rates, with a {_TPOT}")
 
@@ -52,7 +62,10 @@ def draw_paretos(setting: Setting) -> Iterator[Drawing]:
 def _words(closed: bool, per_gpu: bool) -> tuple[str, list[str]]:
     over = "concurrency" if closed else "the request rate"
     y = "a GPU" if per_gpu else "the whole server"
-    text = f"Tokens/s of {y} against tokens/s of a user (1000 / median TPOT in ms), over {over}."
+    text = (
+        f"Tokens/s of {y} against tokens/s of a user (1000 over the median TPOT of a run's "
+        f"requests in ms), over {over}; means over seeds."
+    )
     notes = [
         f"Numbers: {'requests in flight' if closed else 'requests/s'} at the points that no other "
         "exceeds in both (grey line: their frontier)."
@@ -70,7 +83,7 @@ def _spots(load, rows: Sequence[Row], per_gpu: bool) -> Iterator[Spot]:
                  for run in row.runs]  # fmt: skip
         user, rate = estimate(users), estimate(rates)
         if user is not None and rate is not None:
-            yield Spot(row.label, x, user.mean, rate.mean)
+            yield Spot(row.label, x, user.mean, rate.mean, is_hollow(row))
 
 
 def per_gpu_rate(run: Summary) -> float | None:
@@ -101,18 +114,22 @@ def draw(
     best = frontier(spots)
     wide = {"color": "0.8", "linewidth": 4.0, "solid_capstyle": "round", "label": "_frontier"}
     axes.plot([one.user for one in best], [one.gpu for one in best], zorder=1, **wide)
-    labels = list(dict.fromkeys(spot.label for spot in spots))
-    for label in labels:
-        own = sorted((one for one in spots if one.label == label), key=lambda one: one.load)
-        x, y = [one.user for one in own], [one.gpu for one in own]
-        axes.plot(x, y, label=label, **line_style(look[label]))
+    own: dict[str, list[Spot]] = {}
+    for spot in sorted(spots, key=lambda one: one.load):
+        own.setdefault(spot.label, []).append(spot)
+    lines = {label: [one.place for one in own[label]] for label in in_order(own)}
+    below, thin = covered(lines), THIN if len(lines) > MANY else {}
+    for label, places in lines.items():
+        hollow = [one.hollow for one in own[label]]
+        draw_line(axes, label, look[label], places, below[label], hollow, **thin)
     log_axis(axes, "y", [one.gpu for one in spots])
     log_axis(axes, "x", [one.user for one in spots], ratio=20.0)
     _name(axes, best)
     axes.set_xlabel("tokens/s/user (1000 / median TPOT in ms)")
     axes.set_ylabel("tokens/s/GPU" if per_gpu else "tokens/s (whole server)")
-    legend(figure, {label: look[label] for label in labels})
-    remark(figure, remarks)
+    whole = {label for label in own if all(one.hollow for one in own[label])}
+    legend(figure, {label: look[label] for label in lines}, whole)
+    remark(figure, [*remarks, *hollow_words(one.hollow for one in spots), *equal_words([lines])])
     return despine(figure)
 
 
@@ -129,4 +146,6 @@ def _name(axes: Axes, best: Sequence[Spot]) -> None:
                 textcoords="offset points",
                 fontsize=SMALL,
                 color="0.25",
+                zorder=6,  # with a rim of white, to be read across lines
+                path_effects=[withStroke(linewidth=1.4, foreground="white")],
             )

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 from analysis.compare import Block, Comparison, Load
 from analysis.look import Look
 from analysis.notes import Note, notes
+from analysis.sweeps import WHAT_IF
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_NOT_DRAWN = ("TTFT", "speedup")  # notes on columns of tables
+_NOT_DRAWN = ("TTFT", "TPOT", "speedup")  # notes on columns of tables
 
 
 class Missing(Exception):
@@ -58,7 +59,7 @@ class Setting:
     def remarks(self) -> list[str]:
         """What must stand in a figure itself, short."""
         what_if = self.comparison.runs[0].data["what_if"]
-        return ["what-if: latency of another model"] if what_if else []
+        return [WHAT_IF] if what_if else []
 
     def by_load(self) -> Iterator[tuple[str, Block]]:
         """Every load with what tells its figure's name from the others'."""
@@ -68,7 +69,7 @@ class Setting:
 
 
 def load_suffix(load: Load) -> str:
-    """``.c16`` of a closed loop of 16, ``.r2.5_c64`` of arrivals."""
+    """``.c16`` of a closed loop of 16, ``.r2.5_b1_c64`` of arrivals."""
     rate = "" if load.closed else f"r{load.request_rate:g}_b{load.burstiness:g}_"
     return f".{rate}c{load.max_concurrency}"
 

@@ -13,6 +13,7 @@ from analysis.look import SMALL, Look
 from analysis.steps import steps_in_window
 from analysis.summaries import Summary
 
+_READABLE = 4  # times the shortest of the loads' longest bars, up to which they share a scale
 # No colour of a policy: the violets of predicted rounds, and grey for what is not decoding.
 PARTS = {
     "draft": {"facecolor": "#DAD2EC"},
@@ -24,17 +25,26 @@ PARTS = {
 
 
 def draw_times(setting: Setting) -> Iterator[Drawing]:
-    """One figure per load."""
-    drawn = False
+    """One figure per load, on one scale where all of them can be read on it."""
+    every = []
     for suffix, block in setting.by_load():
         found = {row.label: parts for row in block.rows if (parts := round_parts(row))}
         if found:
-            drawn = True
-            figure = _figure(found, setting.look, setting.remarks)
-            name = f"time_of_a_round{suffix}"
-            yield setting.drawing(name, figure, _sentence(block), _notes(block, found))
-    if not drawn:
+            every.append((suffix, block, found))
+    if not every:
         raise Missing("no summary has step_ms")
+    longest = [_longest(found) for _, _, found in every]
+    shared = max(longest) <= _READABLE * min(longest)
+    for own, (suffix, block, found) in zip(longest, every, strict=True):
+        notes = _notes(block, found)
+        if len(every) > 1:
+            notes.append(f"Scale: {'that of every load' if shared else 'of this load alone'}.")
+        figure = _figure(found, setting.look, setting.remarks, max(longest) if shared else own)
+        yield setting.drawing(f"time_of_a_round{suffix}", figure, _sentence(block), notes)
+
+
+def _longest(found: Mapping[str, Mapping[str, float]]) -> float:
+    return max(sum(parts[name] for name in PARTS) for parts in found.values())
 
 
 def _sentence(block: Block) -> str:
@@ -105,18 +115,20 @@ def _prefill_between(run: Summary) -> float:
 
 
 def _figure(
-    found: Mapping[str, Mapping[str, float]], look: Mapping[str, Look], remarks: Sequence[str]
+    found: Mapping[str, Mapping[str, float]],
+    look: Mapping[str, Look],
+    remarks: Sequence[str],
+    longest: float,
 ) -> Figure:
-    """A bar per policy, its name and mark at the left, its sum at the right."""
+    """A bar per policy, its name and mark at the left, its sum at the right; `longest`: in ms."""
     figure = new_figure(0.55 + 0.145 * max(3, len(found)))
     axes = figure.subplots()
-    longest = max(sum(parts[name] for name in PARTS) for parts in found.values())
     for at, parts in enumerate(found.values()):
         left = 0.0
         for name, style in PARTS.items():
             axes.barh(at, parts[name], 0.72, left, **{"linewidth": 0} | style)
             left += parts[name]
-        text = f"{parts['total']:.3g}"
+        text = f"{parts['total']:#.3g}".rstrip(".")
         axes.text(left + 0.012 * longest, at, text, va="center", fontsize=SMALL, color="0.25")
     size = 6.5 if len(found) <= 10 else SMALL
     axes.set_yticks(range(len(found)), [side_label(label) for label in found], fontsize=size)
