@@ -16,6 +16,7 @@ import hydra
 from hydra.plugins.sweeper import Sweeper
 
 from simulator.command_line import CONF, Command, Survey, normalised, parse, survey
+from simulator.idle import idle
 from simulator.one_line import one_line
 from simulator.sweep.composed import KEY, OURS
 from simulator.sweep.errors import REFUSED, JobFailed
@@ -60,6 +61,8 @@ def _run(words: list[str], command: Command) -> int:
 
     found = survey(command)
     objective = _check(found)
+    for line in idle(found.jobs):
+        print(f"warning: {line}", file=sys.stderr)
     with Sweep(found.total, objective) as sweep, launched_by(sweep), _composed_once():
         _call_hydra(_with_our_files(words, command))
     return sweep.status

@@ -39,15 +39,21 @@ def load(cfg: Mapping[str, Any]) -> Request:
     Raises:
         InputError: a bad recording, tree, or a file that cannot or must not be written.
     """
+    from simulator.orders.build import resolve_for
+    from simulator.orders.refusal import OrderError
     from simulator.orders.specs import BestFirstOrder
 
     node = {"nodes": 63, "branch": 8, "output": None} | dict(cfg.get("calibrate") or {})
     for key in ("nodes", "branch"):
         try:
             BestFirstOrder(**{key: node[key]})
-        except InputError as error:
-            raise InputError(f"calibrate.{key} is {node[key]!r}; {error}") from None
+        except OrderError as error:
+            raise error.under("calibrate") from None
     recording = load_recording(cfg["trace"])
+    try:
+        resolve_for(BestFirstOrder(nodes=node["nodes"], branch=node["branch"]), recording)
+    except OrderError as error:
+        raise error.under("calibrate") from None
     output = node["output"]
     if output is not None and not (isinstance(output, str) and output.endswith(".json")):
         raise InputError(f"calibrate.output is {output!r}; accepted: null, or a path to a .json")

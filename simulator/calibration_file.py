@@ -96,12 +96,18 @@ def read_calibration(
     """The calibration at `path`, for use with `recording` (None: with any).
 
     Raises InputError naming the file, the key and its value for what is no whole calibration, and
-    for one of another content than `recording`'s unless `force`: `forced_from` then names it.
+    for one of another content than `recording`'s unless `force`: `forced_from` then names it. One
+    of the same content that states another temperature is no calibration of either.
     """
     path = Path(path)
     calibration = _read(path)
     fit = calibration.fit
-    if recording is None or fit.content_hash == recording.content_hash:
+    if recording is None:
+        return calibration
+    if fit.content_hash == recording.content_hash:
+        if fit.temperature != recording.temperature:
+            accepted = f"{recording.temperature!r}, that of {recording.source}"
+            refuse(path, "recording.temperature", fit.temperature, accepted)
         return calibration
     if not force:
         raise InputError(

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from simulator.settings import Settings
 from traces.errors import InputError
+
+if TYPE_CHECKING:
+    from simulator.ledger import Facts
+    from simulator.run import Job
 
 MOST_PROMPTS = 256  # each prompt is served once behind the clients' first ones, up to these
 
@@ -27,6 +34,28 @@ def base_of(settings: Settings, task: str) -> Settings:
             "is a closed loop"
         )
     return replace(settings, goodput=None)
+
+
+def rejection(job: Job, facts: Facts) -> InputError | None:
+    """What to say of a run that came to nothing because requests were rejected; None: none was."""
+    server, rejected = job.settings.server, facts.requests["rejected"]
+    if not rejected.any():
+        return None
+    return InputError(
+        f"server.kv_tokens is {server.kv_tokens} in blocks of {server.kv_block}: "
+        f"{np.count_nonzero(rejected)} of {len(rejected)} requests can never fit and are rejected; "
+        f"accepted: null, or {_enough(job, facts, rejected)}"
+    )
+
+
+def _enough(job: Job, facts: Facts, rejected: np.ndarray) -> str:
+    """Tokens that would hold the largest of them; the last output is never held."""
+    if job.lengths is not None:
+        return "as many as the prompts and outputs of the file take"
+    outputs = job.recording["output_len"][facts.requests["sequence"]]
+    largest = int((facts.requests["prompt_tokens"] + outputs)[rejected].max()) - 1
+    block = job.settings.server.kv_block
+    return f"at least {-(-largest // block) * block}"
 
 
 def fair_load(

@@ -26,7 +26,8 @@ class Fleet:
 
     Args:
         policy: prepared; every replica has a copy of it.
-        capacity: most requests of one replica. told: what policies are shown of the cost.
+        capacity: most requests of one replica. Policies are told their replica's share of the
+            clients, as if it served them alone. told: what they are shown of the cost.
         following: see `Server`. on_finish: called with the number of requests that have ended.
     """
 
@@ -52,7 +53,7 @@ class Fleet:
         self._longest, self._on_finish = longest, on_finish
         self._done: dict[int, simpy.Event] = {}  # of clients that wait
         self.finished, self.over = 0, env.event()
-        clients = workload.clients or capacity * settings.replicas
+        share = -(-workload.clients // settings.replicas) if workload.closed else capacity
         self.policies = [policy, *(copy.deepcopy(policy) for _ in range(settings.replicas - 1))]
         self.servers = [
             Server(
@@ -62,7 +63,7 @@ class Fleet:
                 cost,
                 ledger,
                 capacity,
-                clients,
+                min(share, capacity),
                 tables,
                 self._end,
                 settings,

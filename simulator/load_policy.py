@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from simulator.orders.refusal import OrderError
 from simulator.policy import Policy
 from traces.errors import InputError
 
@@ -61,7 +62,8 @@ def _reason(target: str, settings: Mapping[str, Any], error: Exception) -> str:
     while cause is not None and not isinstance(cause, InputError) and cause.__cause__ is not None:
         cause = cause.__cause__
     if isinstance(cause, InputError):
-        return str(cause)
+        ours = isinstance(cause, OrderError) and cause.field in settings
+        return str(cause.under("policy") if ours else cause)
     unknown = _unknown_setting(target, settings) if isinstance(cause, TypeError) else None
     return unknown or f"policy._target_ {target!r}: {' '.join(str(cause or error).split())}"
 
@@ -74,6 +76,24 @@ def _unknown_setting(target: str, settings: Mapping[str, Any]) -> str | None:
     names = ", ".join(f"policy.{name}" for name in accepted) or "none"
     unknown = [key for key in settings if key not in accepted and not key.startswith("_")]
     return f"unknown key policy.{unknown[0]}; accepted: {names}" if unknown else None
+
+
+def named_refusal(error: InputError, node: Mapping[str, Any]) -> InputError:
+    """`error` of the node's policy, about the setting that it is of; else with the policy's name.
+
+    An empty node: as it is.
+    """
+    if not node:
+        return error
+    if isinstance(error, OrderError) and error.field in node:
+        return error.under("policy")
+    named = str(error).startswith("policy.")
+    return error if named else InputError(f"policy {policy_name(node)}: {error}")
+
+
+def reason_of(refused: InputError, node: Mapping[str, Any]) -> str:
+    """The line of a `named_refusal`, for where the policy's name stands already."""
+    return str(refused).removeprefix(f"policy {policy_name(node)}: ")
 
 
 def policy_name(node: Mapping[str, Any]) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from simulator.orders.specs import MAX_NODES
 from simulator.policy import Lab
 from traces.errors import InputError
 
@@ -15,9 +16,15 @@ def whole(name: str, value: Any, low: int = 1, high: int | None = None) -> int:
     """`value` as an int in low..high; InputError naming the setting otherwise."""
     integer = isinstance(value, int) and not isinstance(value, bool)
     if not integer or value < low or (high is not None and value > high):
-        accepted = f"a whole number of at least {low}" if high is None else f"{low} to {high}"
+        accepted = f"a whole number of at least {low}"
+        accepted = accepted if high is None else f"a whole number from {low} to {high}"
         raise InputError(f"policy.{name} is {value!r}; accepted: {accepted}")
     return value
+
+
+def node_count(name: str, value: Any) -> int:
+    """`value` as a number of nodes, or of children of one, that an order may have."""
+    return whole(name, value, high=MAX_NODES)
 
 
 def choice(name: str, value: Any, accepted: tuple) -> Any:

@@ -30,7 +30,7 @@ class Load:
     time_s: float
     batch: int
     queued: int
-    max_concurrency: int
+    max_concurrency: int  # of this replica: its share of the clients; an open loop's cap
     context: np.ndarray  # (batch,) KV tokens before the root
     remaining: np.ndarray  # (batch,) max_new_tokens - tokens emitted
     request: np.ndarray | None = None  # (batch,) ids, as in `Outcome.request`
@@ -136,3 +136,7 @@ class Policy:
     def describe(self) -> dict:
         """Fitted values for the summary, JSON types only."""
         return {}
+
+    def notes(self) -> list[str]:
+        """After the run: what a user should know of it, a line each (of the first replica)."""
+        return []

@@ -19,6 +19,7 @@ import numpy as np
 
 from simulator.cost import StepCost
 from simulator.inputs import choose_sequences, load_cost, load_recording
+from simulator.orders.specs import MAX_NODES
 from simulator.results import write_files
 from simulator.width_rule import DEPLOYED_WIDTHS, deploy_width, fit_line, stop_width
 from traces.errors import InputError
@@ -59,9 +60,11 @@ def load(cfg: Mapping[str, Any]) -> Request:
     """
     node = cfg.get("rtable") or {}
     nodes = node.get("nodes", [15, 31, 63, 127])
-    whole = isinstance(nodes, list) and nodes and all(type(n) is int and n > 0 for n in nodes)
-    if not whole:
-        raise InputError(f"rtable.nodes is {nodes!r}; accepted: a list of whole numbers from 1")
+    listed = isinstance(nodes, list) and nodes
+    if not listed or not all(type(n) is int and 0 < n <= MAX_NODES for n in nodes):
+        raise InputError(
+            f"rtable.nodes is {nodes!r}; accepted: a list of whole numbers from 1 to {MAX_NODES}"
+        )
     recording = load_recording(cfg["trace"], per_round=True)
     trace = {"split": node.get("split"), "domains": cfg["trace"].get("domains")}
     sequences = choose_sequences(trace, recording)

@@ -18,7 +18,14 @@ from simulator.inputs import choose_sequences, load_cost, load_recording, typica
 from simulator.invariants import check_invariants
 from simulator.ledger import Facts, Ledger, texts_of
 from simulator.lengths import Lengths
-from simulator.load_policy import engine_hash, file_hash, files_hash, make_policy, source_hash
+from simulator.load_policy import (
+    engine_hash,
+    file_hash,
+    files_hash,
+    make_policy,
+    named_refusal,
+    source_hash,
+)
 from simulator.orders.specs import Order
 from simulator.orders.table import OrderTable
 from simulator.policy import FITTING, Lab, Policy
@@ -154,12 +161,16 @@ def prepare(job: Job) -> Job:
     """Fit the job's policy, once; returns the job.
 
     Raises:
-        InputError: what the policy refuses about the recording or the profile.
+        InputError: what the policy refuses about the recording or the profile; it names the
+            setting, or the policy.
     """
     parts = (job.policy, job.recording, job.cost, job.settings.capacity, job.tables)
-    fit(*parts, job.context)
-    if job.policy.order is not None:
-        job.tables(job.policy.order)
+    try:
+        fit(*parts, job.context)
+        if job.policy.order is not None:
+            job.tables(job.policy.order)
+    except InputError as error:
+        raise named_refusal(error, job.config.get("policy") or {}) from error
     return job
 
 

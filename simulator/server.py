@@ -34,7 +34,7 @@ class Server:
     accepts comes from the orders' hit ranks, which the policy never sees.
 
     Args:
-        capacity: most requests admitted at a time. clients: what policies are told of the load.
+        capacity: most requests admitted at a time. clients: of this replica, as policies are told.
         following: (S,) the sequence in which a text goes on where its own ends; None: none does.
         on_finish: called with every request that has ended, or been rejected.
     """

@@ -104,6 +104,7 @@ def _numbers(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
     if summary["what_if"]:
         rows.append(("what-if", summary["what_if_reason"]))
+    rows += [("note", note) for note in summary.get("policy_notes", ())]
     return rows
 
 

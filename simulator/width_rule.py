@@ -9,22 +9,26 @@ from __future__ import annotations
 import csv
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 import traces.errors
 from traces.errors import InputError
 
+if TYPE_CHECKING:
+    from simulator.cost import StepCost
+
 DEPLOYED_WIDTHS = (15, 31, 47, 63, 95, 127)  # the widths CAST compiles a graph for
 MASS_CURVES = Path(traces.errors.__file__).parent / "published" / "cast_mass_curves.csv"
 _LINE = (16, 128)  # packed tokens between which CAST fits its line
 
 
-def fit_line(packed: np.ndarray, ms: np.ndarray) -> tuple[float, float]:
+def fit_line(packed: np.ndarray, ms: np.ndarray, of: str = "") -> tuple[float, float]:
     """Least-squares line through the probe points of 16 to 128 packed tokens.
 
     Args:
-        packed: (n,) packed tokens, root included. ms: (n,) milliseconds.
+        packed: (n,) packed tokens, root included. ms: (n,) milliseconds. of: whose, in errors.
 
     Returns:
         c0 in milliseconds and c1 in milliseconds per packed token.
@@ -35,10 +39,7 @@ def fit_line(packed: np.ndarray, ms: np.ndarray) -> tuple[float, float]:
     packed, ms = np.asarray(packed, float), np.asarray(ms, float)
     inside = (packed >= _LINE[0]) & (packed <= _LINE[1])
     if np.count_nonzero(inside) < 2:
-        raise InputError(
-            f"width probe at {packed.tolist()} packed tokens; accepted: at least two sizes from "
-            f"{_LINE[0]} to {_LINE[1]}"
-        )
+        raise _too_few(of, packed, f"two sizes from {_LINE[0]} to {_LINE[1]}")
     x, y = packed[inside], ms[inside]
     c1 = float(((x - x.mean()) * (y - y.mean())).sum() / ((x - x.mean()) ** 2).sum())
     return float(y.mean() - c1 * x.mean()), c1
@@ -70,7 +71,7 @@ def deploy_width(stop: int, widths: Sequence[int] = DEPLOYED_WIDTHS) -> int:
 
 
 def measured_width(
-    rho: np.ndarray, packed: np.ndarray, ms: np.ndarray, draft_ms: float = 0.0
+    rho: np.ndarray, packed: np.ndarray, ms: np.ndarray, draft_ms: float = 0.0, of: str = ""
 ) -> tuple[int, float]:
     """Width of the most tokens per millisecond among measured sizes; the smallest of equals.
 
@@ -86,13 +87,32 @@ def measured_width(
     packed, ms = np.asarray(packed), np.asarray(ms, float)
     inside = (packed >= 2) & (packed <= len(rho) + 1)
     if not inside.any():
-        raise InputError(
-            f"width probe at {packed.tolist()} packed tokens; accepted: at least one size from 2 "
-            f"to {len(rho) + 1}"
-        )
+        raise _too_few(of, packed, f"one size from 2 to {len(rho) + 1}")
     width = packed[inside] - 1
     rate = (1 + np.cumsum(rho)[width - 1]) / (draft_ms + ms[inside])
     return int(width[rate.argmax()]), float(rate.max())
+
+
+def probed(cost: StepCost, context: float, low: int, high: int) -> tuple[np.ndarray, np.ndarray]:
+    """The points of `cost`'s width probe from `low` to `high` packed tokens, at least one.
+
+    Raises:
+        InputError: none of them.
+    """
+    packed, ms = cost.width_probe(context)
+    inside = (packed >= low) & (packed <= high)
+    if not inside.any():
+        raise _too_few(cost.profile.described, packed, f"one size from {low} to {high}")
+    return packed[inside], ms[inside]
+
+
+def _too_few(of: str, packed: np.ndarray, accepted: str) -> InputError:
+    sizes = ", ".join(f"{size:g}" for size in np.asarray(packed).tolist())
+    where = f"{of}: " if of else ""
+    return InputError(
+        f"{where}width probe of a lone request at {sizes} packed tokens; accepted: at least "
+        f"{accepted}"
+    )
 
 
 def published_mass_curve(domain: str = "gsm8k") -> np.ndarray:

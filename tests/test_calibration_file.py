@@ -89,6 +89,18 @@ def test_another_recording_is_refused_and_force_says_so(file):
     assert forced.describe()["forced_from"] == "synthetic pool"
 
 
+@pytest.mark.parametrize("force", [False, True])
+def test_a_temperature_that_its_recording_has_not_is_refused(file, lab, force):
+    """The content is the recording's, so the header contradicts itself; force does not help."""
+    data = json.loads(file.read_text())
+    data["recording"]["temperature"] = 0.7
+    file.write_text(json.dumps(data))
+    message = "tiny.calibration.json: recording.temperature is 0.7; accepted: 0.0, that of syn"
+    with pytest.raises(InputError, match=message):
+        read_calibration(file, lab.recording, force)
+    assert read_calibration(file, _recording(1), force=True).fit.temperature == 0.7
+
+
 def test_policies_get_a_file_or_a_fit_of_their_own(file, lab):
     assert calibration_for(lab, file).source == str(file)
     with pytest.raises(InputError, match="content_hash"):

@@ -123,6 +123,14 @@ def test_the_largest_number_of_clients_exactly(here, files, objective):
         assert seed["met_beyond"] == []
 
 
+def test_seeds_begin_at_the_seed(config):
+    """Five of them, unless they are listed."""
+    node = config["capacity"] | {"seeds": None}
+    assert read_plan(config | {"seed": 7, "capacity": node}).seeds == (7, 8, 9, 10, 11)
+    assert read_plan(config | {"capacity": node}).seeds == (0, 1, 2, 3, 4)
+    assert read_plan(config | {"seed": 7}).seeds == (0,)  # listed
+
+
 def test_the_share_that_meets_all(here, files):
     """One rule or the other: with equal requests both give the same."""
     found = answer(clients(files, "tpot:18.5", attained=0.9))

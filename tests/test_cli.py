@@ -63,6 +63,18 @@ def test_one_run(here, recorded, capsys, spelling):
     assert "what-if" in printed
 
 
+def test_a_step_limit_that_nothing_keeps_is_printed(here, recorded, capsys):
+    words = ["policy=priced_survival", f"trace={recorded}", "max_concurrency=2", "num_prompts=9"]
+    words.append("policy.branch=4")
+    assert main([*words, "policy.max_step_ms=1e-3", "hydra.run.dir=out"]) == 0
+    (note,) = summary_in(here / "out")["policy_notes"]
+    assert note.startswith("policy.max_step_ms is 0.001: ")
+    assert "policy.max_step_ms is 0.001: " in " ".join(capsys.readouterr().out.split())
+    assert summary_in(here / "out")["draft_nodes_per_request"] == 0
+    assert main([*words, "hydra.run.dir=free"]) == 0
+    assert "policy_notes" not in summary_in(here / "free")
+
+
 def test_tables_agree_with_the_summary(here, recorded):
     assert main([f"trace={recorded}", "max_concurrency=2", "hydra.run.dir=out"]) == 0
     summary = summary_in(here / "out")

@@ -83,6 +83,47 @@ def test_every_replica_has_a_policy_of_its_own(even):
     assert len(policy.steps) == np.count_nonzero(facts.steps["replica"] == 0)
 
 
+class ByClients(Policy):
+    """Verifies 64 / clients nodes: tuned on the concurrency it is told."""
+
+    def __init__(self) -> None:
+        self.order, self.told = Watched().order, set()
+
+    def allocate(self, step) -> np.ndarray:
+        self.told.add(step.load.max_concurrency)
+        return np.minimum(step.draft.size, 64 // step.load.max_concurrency)
+
+
+def nodes(texts, **settings) -> set[int]:
+    """Most nodes of a request in each step."""
+    facts = serve(texts, ByClients(), **settings)
+    return set(np.maximum.reduceat(facts.rounds["width"], np.flatnonzero(np.diff(
+        facts.rounds["step"], prepend=-1))).tolist())  # fmt: skip
+
+
+def test_a_replica_is_told_its_share_of_the_clients(even):
+    """Four replicas at 64 clients verify what one server at 16 does: 4 nodes; at 64: 1."""
+    four = nodes(even, max_concurrency=64, num_prompts=256, server=ServerSettings(replicas=4))
+    assert max(four) == max(nodes(even, max_concurrency=16, num_prompts=64)) == 4
+    assert max(nodes(even, max_concurrency=64, num_prompts=256)) == 1
+
+
+@pytest.mark.parametrize(
+    ("load", "server", "share"),
+    [
+        ({"max_concurrency": 10}, {"replicas": 4}, 3),  # 10 / 4, rounded up
+        ({"max_concurrency": 10}, {"replicas": 4, "max_num_seqs": 2}, 2),
+        ({"max_concurrency": 10}, {"max_num_seqs": 6}, 6),  # the other four wait
+        ({"max_concurrency": 8, "request_rate": 9.0}, {"replicas": 4}, 8),  # a cap on each
+        ({"max_concurrency": None, "request_rate": 9.0}, {"max_num_seqs": 5}, 5),
+    ],
+)
+def test_the_share_is_no_more_than_a_replica_runs(even, load, server, share):
+    policy = ByClients()
+    serve(even, policy, **load, num_prompts=24, server=ServerSettings(**server))
+    assert policy.told == {share}
+
+
 # ---------------------------------------------------------------- lag
 
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import shutil
@@ -24,7 +23,8 @@ from simulator.cost import read_profile
 from simulator.latency_file import overrides_of
 from simulator.load_policy import make_policy
 from simulator.tournament.rivals import read_rivals
-from tests.fuzz.profiles import inside, make_profile
+from tests.fuzz.guards import inside
+from tests.fuzz.profiles import make_profile
 from tests.fuzz.trees import BOMBS
 from tests.synthetic import make_pool
 from traces.errors import InputError
@@ -312,88 +312,3 @@ def test_packed_torch_files_are_refused(tmp_path):
             new.writestr(one.filename, old.read(one))
     with pytest.raises(InputError, match="compressed"):
         read_rounds(*read_sources([path]))
-
-
-# Names of calls that read more than data, and what makes them harmless.
-LOADERS = {"load", "load_all", "read_pickle", "full_load", "unsafe_load", "loads", "Loader"}
-MODULES = {"pickle", "cPickle", "marshal", "shelve", "dill", "joblib", "cloudpickle", "jsonpickle"}
-
-
-def _packages() -> list[Path]:
-    folders = ("traces", "simulator", "real_runner", "analysis")
-    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
-
-
-def _faults(path: Path) -> list[str]:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    return [fault for node in ast.walk(tree) for fault in _of_node(node)]
-
-
-def _of_node(node: ast.AST) -> list[str]:
-    if isinstance(node, ast.Import | ast.ImportFrom):
-        names = [node.module] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names]
-        return [name for name in names if (name or "").partition(".")[0] in MODULES]
-    if not isinstance(node, ast.Call):
-        return []
-    name = ast.unparse(node.func)
-    words = {word.arg: ast.unparse(word.value) for word in node.keywords}
-    last = name.rpartition(".")[2]
-    if name in ("eval", "exec", "compile", "__import__"):
-        return [name]
-    if name in ("np.load", "numpy.load") and words.get("allow_pickle", "False") != "False":
-        return [f"{name} with pickles"]
-    if name == "torch.load" and words.get("weights_only") != "True":
-        return ["torch.load without weights_only"]
-    if name.startswith("yaml.") and last in LOADERS and not _is_safe(node):
-        return [name]
-    return [name] if last in ("read_pickle", "read_hdf", "unsafe_load", "full_load") else []
-
-
-def _is_safe(call: ast.Call) -> bool:
-    given = [ast.unparse(one) for one in call.args[1:]]
-    given += [ast.unparse(word.value) for word in call.keywords if word.arg == "Loader"]
-    return given in (["_Loader"], ["yaml.SafeLoader"], ["yaml.CSafeLoader"])
-
-
-def test_no_reader_runs_code():
-    """No exception: `torch.load` of imports builds plain values alone, orders hold no pickles."""
-    found = {str(path.relative_to(ROOT)): _faults(path) for path in _packages()}
-    assert len(found) > 200
-    assert {path: faults for path, faults in found.items() if faults} == {}
-
-
-@pytest.mark.parametrize(
-    ("code", "count"),
-    [
-        ("import pickle", 1),
-        ("from marshal import loads", 1),
-        ("eval('1')", 1),
-        ("exec('1')", 1),
-        ("np.load(x, allow_pickle=True)", 1),
-        ("np.load(x, allow_pickle=False)", 0),
-        ("np.load(x)", 0),
-        ("torch.load(x)", 1),
-        ("torch.load(x, weights_only=False)", 1),
-        ("torch.load(x, weights_only=True)", 0),
-        ("yaml.load(x)", 1),
-        ("yaml.load(x, Loader=yaml.Loader)", 1),
-        ("yaml.load(x, yaml.SafeLoader)", 0),
-        ("yaml.safe_load(x)", 0),
-        ("pandas.read_pickle(x)", 1),
-        ("model.eval()", 0),
-        ("json.loads(x)", 0),
-    ],
-)
-def test_what_counts_as_running_code(code, count):
-    assert sum(len(_of_node(node)) for node in ast.walk(ast.parse(code))) == count
-
-
-def test_every_yaml_of_a_user_is_read_plainly():
-    """`yaml.safe_load` is left to files of this project's own folders."""
-    own = {"simulator/cost/shapes.py", "analysis/prefix_mass.py"}
-    users = {
-        str(path.relative_to(ROOT))
-        for path in _packages()
-        if "yaml.safe_load" in path.read_text(encoding="utf-8")
-    }
-    assert {path for path in users if not path.startswith("simulator/paper")} <= own

@@ -77,6 +77,28 @@ def test_a_run_that_earns_much_per_second_verifies_less(lab):
     assert sizes[0] > sizes[2]
 
 
+@pytest.mark.parametrize(("limit_ms", "over"), [(1e-3, 3), (1e3, 0)])
+def test_a_limit_that_no_step_keeps_is_said(lab, limit_ms, over):
+    """Every step takes longer than a microsecond, and none longer than a second."""
+    policy = prepared(PricedSurvival(max_step_ms=limit_ms, skip=False), lab)
+    for batch in (1, 3, 3):
+        widths = policy.allocate(step_of(lab, policy, batch))
+        assert (widths.sum() == 0) == bool(over)
+    if not over:
+        assert policy.notes() == []
+        return
+    (note,) = policy.notes()
+    shortest_ms = min(seconds(lab, [0] * batch) for batch in (1, 3)) * 1e3
+    assert note.startswith(f"policy.max_step_ms is {limit_ms:g}: 3 of 3 steps that drafted")
+    assert f"(the shortest {shortest_ms:.3g} ms)" in note
+
+
+def test_without_a_limit_there_is_nothing_to_say(lab):
+    policy = prepared(PricedSurvival(), lab)
+    policy.allocate(step_of(lab, policy, 2))
+    assert policy.notes() == []
+
+
 def test_it_rests_when_drafting_costs_more_than_it_gains(lab):
     policy = prepared(PricedSurvival(), lab)
     slow = StepCost(lab.cost.profile, draft_steps=50)
@@ -99,7 +121,7 @@ def test_a_lone_request_may_have_a_larger_tree(lab):
 
 def test_the_step_limit_holds(lab):
     limit_ms = seconds(lab, [3, 3, 3, 3]) * 1e3
-    policy = prepared(PricedSurvival(max_step_ms=limit_ms), lab)
+    policy = prepared(PricedSurvival(max_step_ms=limit_ms, skip=False), lab)
     free = prepared(PricedSurvival(), lab)
     step = step_of(lab, policy, 4)
     assert free.allocate(step).sum() > 12

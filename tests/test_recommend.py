@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from pathlib import Path
 from statistics import fmean
@@ -76,16 +77,53 @@ def test_the_longest_chain_is_best_where_tokens_are_free(here, files, capsys):
     assert "edge of its grid" not in printed  # 1..D is all there is
 
 
+def summaries(command: list[str]) -> list[dict]:
+    """Of the runs of a shown command, by seed."""
+    assert command[0] == "-m"
+    assert main([*command, "hydra.sweep.dir=runs"]) == 0
+    found = [json.loads(path.read_text()) for path in Path("runs").rglob("summary.json")]
+    return sorted(found, key=lambda summary: summary["seed"])
+
+
 def test_the_command_runs_the_recommended_policy(here, files, capsys):
-    """It composes to the run of the first seed, and gives its number to the last digit."""
-    best = answer(words(files))["recommended"]
+    """It composes to the runs of all seeds, and gives their numbers to the last digit."""
+    best = answer(words(files, seeds="[1,4]"))["recommended"]
     command = shown_command(capsys.readouterr().out)
     assert best["command"] == "python -m simulator " + shlex.join(command)
+    assert {"max_concurrency=4", "seed=1,4"} <= set(command)
+    runs = summaries(command)
+    assert [run["seed"] for run in runs] == [1, 4]
+    for run, value in zip(runs, best["by_seed"], strict=True):
+        assert run["policy"] == "fixed_chain"
+        assert run["output_throughput"] == pytest.approx(value, rel=1e-12)
+        assert run["trace"]["split"] == "report"
+
+
+def test_the_command_says_the_load_that_is_the_default(here, files, capsys):
+    """16 clients and seed 0 are what the program does anyway; the line still says so."""
+    found = answer(words(files, "max_concurrency=16", policies="[autoregressive]", seeds="[0]"))
+    command = shown_command(capsys.readouterr().out)
+    assert {"max_concurrency=16", "seed=0"} <= set(command)
+    assert "-m" not in command
     assert main([*command, "hydra.run.dir=run"]) == 0
-    summary = read_json("run/summary.json")
-    assert summary["policy"] == "fixed_chain"
-    assert summary["output_throughput"] == pytest.approx(best["by_seed"][0], rel=1e-12)
-    assert summary["trace"]["split"] == "report"
+    value = read_json("run/summary.json")["output_throughput"]
+    assert value == pytest.approx(found["recommended"]["value"], rel=1e-12)
+
+
+def test_seeds_begin_at_the_seed(here, files):
+    """Five of them are reported and the first tunes, unless they are listed."""
+    null = {"policies": "[autoregressive]", "seeds": "null", "tuning_seeds": "null"}
+    found = answer(words(files, "seed=7", **null))
+    assert (found["tuning_seeds"], found["seeds"]) == ([7], [7, 8, 9, 10, 11])
+
+
+def test_memory_that_holds_no_request_is_named(here, files, capsys):
+    """Prompts of 5, 40 outputs, the last of which is never held: 44 tokens, 3 blocks of 16."""
+    assert main(words(files, "server.kv_tokens=47", policies="[autoregressive]")) == 2
+    printed = capsys.readouterr().err
+    says = r"error: server\.kv_tokens is 47 in blocks of 16: (\d+) of \1 requests .* at least 48\n"
+    assert re.fullmatch(says, printed)
+    answer(words(files, "server.kv_tokens=48", policies="[autoregressive]"))
 
 
 def test_with_objectives_in_a_closed_loop(here, files, capsys):
@@ -95,10 +133,9 @@ def test_with_objectives_in_a_closed_loop(here, files, capsys):
     best = found["recommended"]
     assert 0 < best["attained"] < 1
     command = shown_command(capsys.readouterr().out)
-    assert main([*command, "hydra.run.dir=run"]) == 0
-    summary = read_json("run/summary.json")
-    assert summary["request_goodput"] == pytest.approx(best["by_seed"][0], rel=1e-9)
-    assert summary["goodput"] == {"e2el": 80, "tpot": 100}
+    for summary, value in zip(summaries(command), best["by_seed"], strict=True):
+        assert summary["request_goodput"] == pytest.approx(value, rel=1e-9)
+        assert summary["goodput"] == {"e2el": 80, "tpot": 100}
     plain = next(p for p in found["loads"][0]["policies"] if p["policy"] == "autoregressive")
     assert plain["value"] == plain["attained"] == 0  # 39 steps are 390 ms
     assert plain["ratio_to_best"] == 0

@@ -10,7 +10,7 @@ import yaml
 
 from simulator.cost import Source, StepCost, build_step_cost, kv_tokens_that_fit
 from simulator.cost.roofline import Roofline, read_roofline
-from simulator.cost.shapes import Gpu, ModelShape, find_gpu, find_model, known
+from simulator.cost.shapes import Gpu, ModelShape, _bare, find_gpu, find_model, known
 from traces.errors import InputError
 
 # A device of 1 TFLOP/s and 100 GB/s at full efficiency, and a model of 10 layers, 64 wide.
@@ -263,6 +263,40 @@ def test_bad_points_are_refused(tmp_path, text, message):
     path.write_text("batch,verify_ms\n1,2\n")
     with pytest.raises(InputError, match="column packed_tokens_total is missing"):
         read_roofline({**NAMED, "calibrate": str(path)})
+
+
+@pytest.mark.parametrize("name", ["h100-sxm", "H100_SXM", "h100sxm", " H100  SXM "])
+def test_a_device_is_found_however_its_name_is_spelt(name):
+    assert read_roofline({"gpu": name, "model": "qwen3 8b"}).gpu.name == "H100 SXM"
+    assert read_roofline({"gpu": "H200", "model": "llama_3.1-8B"}).model.name == "Llama-3.1-8B"
+
+
+def test_names_of_one_table_stay_apart_without_what_sets_them_apart():
+    for file in ("gpus.yaml", "models.yaml"):
+        assert len({_bare(name) for name in known(file)}) == len(known(file))
+
+
+@pytest.mark.parametrize(
+    ("key", "name", "near"),
+    [
+        ("gpu", "H100", "H100 SXM, H100 NVL"),
+        ("gpu", "A6000", "RTX A6000"),
+        ("gpu", "NVIDIA H200", "H200"),
+        ("gpu", "MI300", "MI300X"),
+        ("model", "Qwen/Qwen3-4B", "Qwen3-4B"),
+        ("model", "Lama 3.1 8b", "Llama-3.1-8B"),
+    ],
+)
+def test_a_name_that_is_missed_says_what_is_near(key, name, near):
+    node = {"gpu": "H200", "model": "Qwen3-8B", key: name}
+    with pytest.raises(InputError, match=f"latency.roofline.{key} is .*; near it: {near}"):
+        read_roofline(node)
+
+
+def test_nothing_is_near_to_nonsense():
+    with pytest.raises(InputError) as caught:
+        read_roofline({"gpu": "!", "model": "Qwen3-8B"})
+    assert "near" not in str(caught.value)
 
 
 # ---------------------------------------------------------------- memory

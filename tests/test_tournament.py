@@ -314,6 +314,20 @@ def test_a_result_depends_on_its_own_policy_alone():
     assert len(hashes) == 2
 
 
+def test_the_seed_is_the_seed(config):
+    """Of every match, unless seeds are listed."""
+    node = config["tournament"] | {"seeds": None}
+    assert read_plan(config | {"seed": 7, "tournament": node}).seeds == (7,)
+    assert read_plan(config | {"seed": 7, "tournament": node | {"seeds": [3]}}).seeds == (3,)
+
+
+def test_memory_that_holds_no_request_is_named(here, recorded, capsys):
+    assert main([*words(recorded), "server.kv_tokens=16", "server.kv_block=8"]) == 2
+    printed = capsys.readouterr().err
+    assert printed.startswith("error: server.kv_tokens is 16 in blocks of 8: ")
+    assert printed.count("\n") == 1
+
+
 def test_the_server_of_the_command_line_plays(here, recorded, capsys):
     """Two replicas of one slot serve four clients twice as fast; a workload file is refused."""
     rate = {}

@@ -77,8 +77,9 @@ def test_line_ignores_sizes_outside_16_to_128():
 
 
 def test_line_needs_two_points():
-    with pytest.raises(InputError, match=r"\[1.0, 8.0, 16.0\].*at least two sizes from 16 to 128"):
-        fit_line(np.array([1, 8, 16]), np.array([1.0, 2.0, 3.0]))
+    message = r"^mine\.csv: width probe .* at 1, 8, 16 packed .*at least two sizes from 16 to 128$"
+    with pytest.raises(InputError, match=message):
+        fit_line(np.array([1, 8, 16]), np.array([1.0, 2.0, 3.0]), "mine.csv")
 
 
 def test_unknown_published_domain():

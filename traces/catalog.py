@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from traces.errors import InputError
 from traces.io import read_recording
 from traces.recording import Recording
 from traces.schema import MANIFEST_FORMAT
+from traces.strict_json import loads
 
 DATA = Path(__file__).parent / "data"
 
@@ -32,7 +32,7 @@ def _shards(path: Path) -> list[str] | None:
     if MANIFEST_FORMAT not in text:
         return None
     try:
-        shards = json.loads(text)["shards"]
+        shards = loads(text)["shards"]
         return [name for name in shards if isinstance(name, str)]
     except (ValueError, KeyError, TypeError):
         return []

@@ -95,8 +95,9 @@ def open_checkpoint(name: str, what: str) -> Checkpoint:
     tensors = {}
     for path in _weight_files(folder, what, name):
         try:
-            _, entries = read_header(path)
-            found = {key: (path, tuple(entry["shape"])) for key, entry in entries.items()}
+            raw, entries = read_header(path)
+            held = path.stat().st_size - 8 - len(raw)
+            found = {key: (path, _shape(key, entry, held)) for key, entry in entries.items()}
         except (OSError, ValueError, struct.error, LookupError, TypeError, AttributeError) as error:
             raise InputError(
                 f"{what} {name}: {path.name} is not a readable safetensors file ({one_line(error)})"
@@ -114,6 +115,16 @@ def read_header(path: Path) -> tuple[bytes, dict]:
         raw = file.read(length)
     entries = loads(raw.decode("utf-8"))
     return raw, {name: entry for name, entry in entries.items() if name != "__metadata__"}
+
+
+def _shape(name: str, entry: dict, held: int) -> tuple[int, ...]:
+    """Shape of a header's tensor; ValueError unless it is one whose bytes the file holds."""
+    shape, (start, end) = entry["shape"], entry["data_offsets"]
+    if not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in shape):
+        raise ValueError(f"{name!a:.40} has the shape {shape!a:.40}")
+    if not (type(start) is type(end) is int and 0 <= start <= end <= held):
+        raise ValueError(f"{name!a:.40} lies at {start!a:.20} to {end!a:.20} of {held} bytes")
+    return tuple(shape)
 
 
 def _folder(name: str, what: str) -> Path:

@@ -35,8 +35,12 @@ class Store:
         self._done: set[tuple[Cell, int]] = set()
         self._settings = json.loads(json.dumps(settings))
         whole = self._read() if path.exists() else 0
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open("a", encoding="utf-8")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = path.open("a", encoding="utf-8")
+        except OSError as error:
+            reason = f"{error.strerror}; accepted: a path to write to"
+            raise InputError(f"{path}: no samples can be kept there ({reason})") from None
         self._file.truncate(whole)
         if not whole:
             self._write({"format": FORMAT, "version": VERSION, "settings": self._settings})
@@ -84,7 +88,10 @@ class Store:
 
     def _read(self) -> int:
         """Take in the file; returns the bytes of its whole lines."""
-        data = self.path.read_bytes()
+        try:
+            data = self.path.read_bytes()
+        except OSError:
+            raise self._damaged() from None
         whole = data.rfind(b"\n") + 1
         lines = data[:whole].splitlines()
         if not lines:
@@ -114,18 +121,30 @@ class Store:
 
     def _load(self, entry: Mapping[str, Any]) -> None:
         cell = KINDS[entry["kind"]](*entry["cell"])
-        if not all(type(size) is int and size >= 0 for size in entry["cell"]):
+        if not all(_is_whole(size) for size in entry["cell"]):
             raise ValueError("sizes that are none")
         if "skipped" in entry:
             self.skipped[cell] = str(entry["skipped"])
             return
-        parts = [tuple(map(float, entry[name])) for name in Samples.__slots__]
-        if not all(0 <= seconds < math.inf for part in parts for seconds in part):
-            raise ValueError("times that are none")
-        self._take(cell, int(entry["pass"]), Samples(*parts))
+        index = entry["pass"]
+        if not _is_whole(index) or (cell, index) in self._done:
+            raise ValueError("no pass, or one that stands there already")
+        self._take(cell, index, Samples(*(_seconds(entry[name]) for name in Samples.__slots__)))
 
     def _damaged(self) -> InputError:
         return InputError(f"{self.path}: accepted: samples of an interrupted probe, or no file")
+
+
+def _is_whole(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _seconds(values: Any) -> tuple[float, ...]:
+    """Times from 0; ValueError for anything else, a text of digits too."""
+    numbers = all(type(one) in (int, float) and 0 <= one < math.inf for one in values)
+    if not isinstance(values, list) or not numbers:
+        raise ValueError("times that are none")
+    return tuple(map(float, values))
 
 
 def _name(cell: Cell) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import numpy as np
 from simulator.bounds.texts import Texts
 from simulator.cost import StepCost
 from simulator.inputs import choose_sequences, load_cost, load_recording
+from simulator.orders.refusal import OrderError
 from simulator.orders.specs import BestFirstOrder
 from simulator.results import write_files
 from traces.errors import InputError
@@ -49,7 +50,10 @@ def load(cfg: Mapping[str, Any]) -> Request:
     cost = load_cost(cfg["latency"])
     recording = load_recording(cfg["trace"])
     texts = Texts.of(recording, choose_sequences(cfg["trace"], recording))
-    resolve_for(order, recording)
+    try:
+        resolve_for(order, recording)
+    except OrderError as error:
+        raise error.under("bounds") from None
     if cost.strict:  # what lies outside the tables is refused before anything is computed
         cost.prefill_s(int(recording["prompt_len"][texts.sequences].max()))
         for batch in batches:
@@ -61,8 +65,8 @@ def load(cfg: Mapping[str, Any]) -> Request:
 def _order(node: Mapping[str, Any]) -> BestFirstOrder:
     try:
         return BestFirstOrder(**node)
-    except InputError as error:
-        raise InputError(f"bounds: {error}") from None
+    except OrderError as error:
+        raise error.under("bounds") from None
 
 
 def _batches(value: Any) -> tuple[int, ...]:

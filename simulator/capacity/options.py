@@ -19,6 +19,7 @@ RATE, CLIENTS = "request_rate", "max_concurrency"
 LEAST_RATE, MOST_RATE = 1e-3, 1e6  # requests per second that are tried unless others are given
 ENDLESS = (math.inf, "inf")  # rates of a closed loop
 FIRST_RATE = 1.0  # where the search begins if no rate is configured
+SEEDS = 5  # that are searched with, unless they are listed
 MOST_REQUESTS = 100_000  # of a run, which is held in memory
 
 
@@ -104,7 +105,7 @@ def read_plan(cfg: Mapping[str, Any]) -> Plan:
         limits=limits,
         percentile=section.number("percentile", 0, 100),
         attained=section.number("attained", 0, 1, optional=True, closed=True),
-        seeds=section.whole_list("seeds", 0),
+        seeds=section.seeds("seeds", settings.seed, SEEDS),
         tolerance=section.number("tolerance", 0, 1),
         start=_start(settings, of, least, most),
         least=least,

@@ -14,14 +14,16 @@ from traces.errors import InputError
 
 
 def width_probe(
-    name: str, target: CachedVerify | GraphedVerify, cliffs: Sequence[Cliff], context: float
+    described: str, target: CachedVerify | GraphedVerify, cliffs: Sequence[Cliff], context: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Packed tokens (n,) and milliseconds (n,) of a lone request. See `StepCost.width_probe`."""
+    """Packed tokens (n,) and milliseconds (n,) of a lone request. See `StepCost.width_probe`.
+
+    described: the profile, in errors.
+    """
     surface = target.surface
     if surface.batches[0] != 1:
         raise InputError(
-            f"latency profile {name}: smallest batch {surface.batches[0]}; "
-            "accepted for a width probe: batch 1"
+            f"{described}: smallest batch {surface.batches[0]}; accepted for a width probe: batch 1"
         )
     slab = surface.slabs[0]
     nearest = min(range(len(slab.contexts)), key=lambda i: abs(slab.contexts[i] - context))

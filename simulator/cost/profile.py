@@ -7,7 +7,7 @@ A profile NAME is three files: ``NAME.yaml`` (the header), ``NAME.csv`` (target 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import traces.errors
@@ -21,18 +21,27 @@ PROFILE_FOLDER = Path(traces.errors.__file__).parent / "latency"
 
 @dataclass(frozen=True, slots=True)
 class LatencyProfile:
-    """Times in milliseconds as they were published; sizes in tokens and requests."""
+    """Times in milliseconds as they were published; sizes in tokens and requests.
+
+    source: what it was asked for by, a shipped name or a path; no part of what it is.
+    """
 
     name: str
     header: ProfileHeader
     verify: tuple[VerifyRow, ...]
     draft: tuple[DraftRow, ...]
     prefill: tuple[PrefillRow, ...] = ()  # empty: not timed, prefill is free
+    source: str = field(default="", repr=False, compare=False)
 
     @property
     def modelled(self) -> bool:
         """True when the header says that no stopwatch was involved."""
         return self.header.kind == "modelled"
+
+    @property
+    def described(self) -> str:
+        """What errors about it begin with."""
+        return f"latency profile {self.source or self.name}"
 
 
 def read_profile(path: str | Path) -> LatencyProfile:
@@ -59,7 +68,7 @@ def read_profile(path: str | Path) -> LatencyProfile:
             f"{path.with_suffix('.yaml')}: graph_sizes and the cuda_graph rows of {path.name} "
             f"differ at size {odd}; accepted: the same sizes in both"
         )
-    return LatencyProfile(path.stem, header, verify, draft, prefill)
+    return LatencyProfile(path.stem, header, verify, draft, prefill, source=str(path))
 
 
 def known_profiles() -> list[str]:
@@ -80,4 +89,4 @@ def find_profile(name: str | Path) -> LatencyProfile:
             f"latency.profile is {str(name)!r}; accepted: a path to a .csv, or one of "
             f"{', '.join(known_profiles())}"
         )
-    return read_profile(PROFILE_FOLDER / f"{name}.csv")
+    return replace(read_profile(PROFILE_FOLDER / f"{name}.csv"), source=str(name))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -53,7 +55,7 @@ class ModelShape:
 
 
 def find_gpu(value: Any, key: str = "gpu") -> Gpu:
-    """A device by name, or from a mapping of its numbers.
+    """A device by name (however its letters and figures are set apart), or from its numbers.
 
     Raises:
         InputError: beginning with `key`, for an unknown name or a number that is none.
@@ -62,7 +64,7 @@ def find_gpu(value: Any, key: str = "gpu") -> Gpu:
 
 
 def find_model(value: Any, key: str = "model") -> ModelShape:
-    """A model by name, or from a mapping of its numbers.
+    """A model by name (as of `find_gpu`), or from a mapping of its numbers.
 
     Raises:
         InputError: beginning with `key`, for an unknown name, a number that is none, or experts
@@ -100,11 +102,13 @@ def _find(kind: type, file: str, value: Any, key: str) -> Any:
         return value
     table = _read(file)
     if isinstance(value, str):
-        names = {name.lower(): name for name in table}
-        name = names.get(value.strip().lower())
+        name = {_bare(name): name for name in table}.get(_bare(value))
         if name is None:
+            near = _near(value, table)
+            found = f"; near it: {', '.join(near)}" if near else ""
             raise InputError(
-                f"{key} is {value!r}; accepted: {', '.join(table)}, or a mapping of {_listed(kind)}"
+                f"{key} is {value!r}; accepted: {', '.join(table)}, or a mapping of "
+                f"{_listed(kind)}{found}"
             )
         return kind(name=name, **table[name])
     if not isinstance(value, Mapping):
@@ -116,6 +120,19 @@ def _find(kind: type, file: str, value: Any, key: str) -> Any:
     if missing:
         raise InputError(f"{key}.{missing[0]} is missing; accepted: {_listed(kind)}")
     return kind(**given)
+
+
+def _bare(name: str) -> str:
+    """Letters and figures alone: H100-SXM, h100_sxm and H100 SXM are one device."""
+    return "".join(re.findall(r"[a-z0-9]+", name.lower()))
+
+
+def _near(value: str, names: Iterable[str]) -> list[str]:
+    """Names that contain it or are contained in it; else those spelt most alike."""
+    bare = {_bare(name): name for name in names}
+    asked = _bare(value)
+    within = [name for one, name in bare.items() if asked and (asked in one or one in asked)]
+    return within or [bare[one] for one in get_close_matches(asked, bare, n=3, cutoff=0.6)]
 
 
 def _check(kind: type, key: str, name: str, number: Any) -> None:

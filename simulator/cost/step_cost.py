@@ -245,7 +245,7 @@ class StepCost:
         Raises:
             InputError: the profile has no batch-one points.
         """
-        return width_probe(self.profile.name, self._target, self.cliffs, context)
+        return width_probe(self.profile.described, self._target, self.cliffs, context)
 
     def _verify(
         self, batch: int, total: int, context: float, largest: int | None = None
@@ -280,7 +280,7 @@ class StepCost:
     def _check_prompt(self, tokens: int) -> None:
         if self.strict and tokens > self._prefill.last > 0:
             raise InputError(
-                f"latency profile {self.profile.name} (strict): prefill of {tokens} tokens; "
+                f"{self.profile.described} (strict): prefill of {tokens} tokens; "
                 f"measured: up to {self._prefill.last}"
             )
 
@@ -289,7 +289,7 @@ class StepCost:
         batches = "any batch" if surface.any_batch else f"batches {surface.batches}"
         low, high = surface.context_range(batch)
         return InputError(
-            f"latency profile {self.profile.name} (strict): {asked} at context {context:g}; "
+            f"{self.profile.described} (strict): {asked} at context {context:g}; "
             f"measured: {batches}, up to {surface.last_total} packed tokens, context {low} to "
             f"{high} at this batch, drafts for {drafts.batches[0]} to {drafts.batches[-1]} requests"
         )

@@ -14,8 +14,8 @@ from simulator.orders.blockwise import (
     limited_depth,
     limited_scores,
 )
+from simulator.orders.refusal import refusal
 from simulator.orders.specs import SCORES, _choice, _count
-from traces.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class BeamOrder(BlockwiseOrder):
         if gain is None:
             return
         if isinstance(gain, bool) or not isinstance(gain, Real) or not 0 <= gain < float("inf"):
-            raise InputError(f"BeamOrder min_gain: {gain!r}, accepted: a number of at least 0")
+            raise refusal("BeamOrder", "min_gain", gain, "a number of at least 0")
         object.__setattr__(self, "min_gain", float(gain))
 
     def limited(self, depths: int, ranks: int, conditioned: bool, source: str) -> BeamOrder:

@@ -20,6 +20,7 @@ import numpy as np
 from simulator.orders import sampled_laws as laws
 from simulator.orders.block import BlockScores, DraftHead
 from simulator.orders.own import Columns, Draws, OwnOrder
+from simulator.orders.refusal import refusal
 from simulator.orders.shape import _full_tree
 from simulator.orders.specs import MAX_NODES
 from simulator.orders.table import ABSENT
@@ -159,7 +160,7 @@ class SampledOrder(OwnOrder):
 
 
 def _refuse(name: str, value, accepted: str) -> None:
-    raise InputError(f"SampledOrder {name}: {value!r}, accepted: {accepted}")
+    raise refusal("SampledOrder", name, value, accepted)
 
 
 def _numbers(name: str, values) -> tuple[float, ...]:

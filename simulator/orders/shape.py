@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
+from simulator.orders.refusal import refusal
 from simulator.orders.specs import MAX_NODES, BestFirstOrder, ChainOrder, Order, StaticOrder
 from traces.errors import InputError
 
@@ -27,10 +29,12 @@ def resolve(spec: Order, depths: int, ranks: int, conditioned: bool, source: str
         nodes = min(spec.nodes, _full_tree(spec.branch, cap))
         return replace(spec, scores=_scores(spec.scores, conditioned), nodes=nodes, depth_cap=cap)
     if isinstance(spec, StaticOrder):
-        given = spec.widths or spec.branching
-        _within("StaticOrder depths", len(given), depths, "depths", source)
+        field = "widths" if spec.branching is None else "branching"
+        given = getattr(spec, field)
+        _within("StaticOrder depths", len(given), depths, "depths", source, field, given)
         shape = static_shape(spec, depths)
-        _within("StaticOrder rank", int(shape[:, 1].max()) + 1, ranks, "ranks per depth", source)
+        rank = int(shape[:, 1].max()) + 1
+        _within("StaticOrder rank", rank, ranks, "ranks per depth", source, field, given)
         if spec.prefixes:
             _within("StaticOrder prefixes", max(spec.prefixes), len(shape), "nodes", "the shape")
         return replace(spec, scores=_scores(spec.scores, conditioned))
@@ -43,9 +47,27 @@ def _scores(scores: str, conditioned: bool) -> str:
     return "parent" if scores == "auto" else scores
 
 
-def _within(what: str, value: int, limit: int, unit: str, source: str) -> None:
-    if value > limit:
-        raise InputError(f"{what}: {value}, but {source} holds {limit} {unit}")
+def _within(
+    what: str,
+    value: int,
+    limit: int,
+    unit: str,
+    source: str,
+    field: str | None = None,
+    given: Any = None,
+) -> None:
+    """Raise about what an order needs more of than there is.
+
+    what: order and field. field, given: of the field whose value asks for it, where it is another.
+    """
+    if value <= limit:
+        return
+    order, own = what.split()
+    accepted, asked = f"up to {limit}, the {unit} of {source}", value
+    if field is not None:
+        accepted, asked = f"no more than {limit} {unit} ({value} here), as {source} has", given
+    message = f"{what}: {value}, but {source} holds {limit} {unit}"
+    raise refusal(order, field or own, asked, accepted, message)
 
 
 def _full_tree(branch: int, depths: int) -> int:
@@ -83,7 +105,10 @@ def static_shape(spec: StaticOrder, depths: int) -> np.ndarray:
         level = [(len(nodes) + k, rank_sum) for k, (rank_sum, _, _) in enumerate(chosen)]
         nodes += [(node, rank, depth) for _, node, rank in chosen]
         if len(nodes) > MAX_NODES:
-            raise InputError(f"StaticOrder: over {MAX_NODES} nodes at depth {depth}")
+            field = "widths" if spec.branching is None else "branching"
+            message = f"StaticOrder: over {MAX_NODES} nodes at depth {depth}"
+            accepted = f"up to {MAX_NODES} nodes"
+            raise refusal("StaticOrder", field, getattr(spec, field), accepted, message)
     return np.array(nodes, dtype=np.int64)
 
 

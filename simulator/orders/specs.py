@@ -12,7 +12,7 @@ from numbers import Integral, Real
 from typing import ClassVar
 
 from simulator.orders.own import OwnOrder
-from traces.errors import InputError
+from simulator.orders.refusal import refusal
 
 SCORES = ("auto", "parent", "marginal", "marginal_biased")
 TIES = ("depth", "tick")
@@ -85,14 +85,20 @@ class StaticOrder:
     def __post_init__(self) -> None:
         _choice("StaticOrder scores", self.scores, SCORES)
         if (self.widths is None) == (self.branching is None):
-            raise InputError(
+            raise refusal(
+                "StaticOrder",
+                "branching",
+                self.branching,
+                "null with widths, a list without",
                 f"StaticOrder widths {self.widths} and branching {self.branching}:"
-                " exactly one of the two is accepted"
+                " exactly one of the two is accepted",
             )
         for name in ("widths", "branching", "prefixes"):
             _set(self, name, _counts(f"StaticOrder {name}", getattr(self, name)))
         if self.widths == () or self.branching == ():
-            raise InputError("StaticOrder: no depths given, needs at least one")
+            field = "branching" if self.widths is None else "widths"
+            message = "StaticOrder: no depths given, needs at least one"
+            raise refusal("StaticOrder", field, (), "at least one depth", message)
 
 
 Order = ChainOrder | BestFirstOrder | StaticOrder | OwnOrder
@@ -106,7 +112,7 @@ def _count(name: str, value, optional: bool = False) -> int | None:
     if value is None and optional:
         return None
     if isinstance(value, bool) or not isinstance(value, Integral) or not 1 <= value <= MAX_NODES:
-        raise InputError(f"{name}: {value!r}, accepted: an integer in 1..{MAX_NODES}")
+        raise refusal(*name.split(), value, f"an integer in 1..{MAX_NODES}")
     return int(value)
 
 
@@ -114,13 +120,13 @@ def _counts(name: str, values) -> tuple[int, ...] | None:
     if values is None:
         return None
     if isinstance(values, str) or not isinstance(values, Iterable):
-        raise InputError(f"{name}: {values!r}, accepted: a list of integers")
+        raise refusal(*name.split(), values, "a list of integers")
     return tuple(_count(name, value) for value in values)
 
 
 def _choice(name: str, value, accepted: tuple[str, ...]) -> None:
     if value not in accepted:
-        raise InputError(f"{name}: {value!r}, accepted: {', '.join(accepted)}")
+        raise refusal(*name.split(), value, ", ".join(accepted))
 
 
 def _floor(value) -> float | None:
@@ -128,7 +134,7 @@ def _floor(value) -> float | None:
         return None
     number = isinstance(value, Real) and not isinstance(value, bool)
     if not number or not -float("inf") < value <= 0:
-        raise InputError(f"BestFirstOrder floor: {value!r}, accepted: a finite log, at most 0")
+        raise refusal("BestFirstOrder", "floor", value, "a finite log, at most 0")
     return float(value)
 
 
@@ -141,5 +147,5 @@ def _platt(pair) -> tuple[float, float] | None:
     )
     # a <= 0 would put unlikely siblings before likely ones
     if not finite or values[0] <= 0:
-        raise InputError(f"BestFirstOrder platt: {pair!r}, accepted: (a, b) finite with a > 0")
+        raise refusal("BestFirstOrder", "platt", pair, "(a, b) finite with a > 0")
     return float(values[0]), float(values[1])

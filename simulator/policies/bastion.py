@@ -9,9 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from simulator.orders.marginal import AUTO, SCORES, MarginalOrder, marginal_scores
-from simulator.params import choice, whole
+from simulator.params import choice, node_count
 from simulator.policy import Lab, Policy, Step
 from simulator.roofline_fit import fit_roofline
+from simulator.width_rule import probed
 
 LEAST, STEP = 32, 32  # packed tokens: no stop before, and sizes a deployment has
 RANK_CAP = 128
@@ -32,17 +33,16 @@ class Bastion(Policy):
     """
 
     def __init__(self, nodes: int = 255, scores: str = AUTO) -> None:
-        self.nodes = whole("nodes", nodes)
+        self.nodes = node_count("nodes", nodes)
         self.scores = choice("scores", scores, (AUTO, *SCORES))
 
     def prepare(self, lab: Lab) -> None:
         scores = marginal_scores(self.scores, lab.recording)
         self.order = MarginalOrder(self.nodes, branch=RANK_CAP, scores=scores)
-        packed, ms = lab.cost.width_probe(lab.context)
-        inside = (packed >= FITTED[0]) & (packed <= FITTED[1])
+        packed, ms = probed(lab.cost, lab.context, *FITTED)
         # the paper's weights: sigma grows 31-fold from the smallest to the largest size
-        sigma = 1 + 30 * (packed[inside] - FITTED[0]) / (FITTED[1] - FITTED[0])
-        self._roofline = fit_roofline(packed[inside], ms[inside], sigma)
+        sigma = 1 + 30 * (packed - FITTED[0]) / (FITTED[1] - FITTED[0])
+        self._roofline = fit_roofline(packed, ms, sigma)
         lone = {"packed": np.array([LEAST]), "context": np.array([lab.context])}
         round_time = lab.cost.step(**lone, drafted=True, tree=True)
         self._fixed_ms = (round_time.draft_s + round_time.host_s) * 1e3

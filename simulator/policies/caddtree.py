@@ -6,9 +6,9 @@ import numpy as np
 
 from simulator.convex_fit import fit_convex
 from simulator.orders.marginal import AUTO, SCORES, MarginalOrder, marginal_scores
-from simulator.params import choice, whole
+from simulator.params import choice, node_count
 from simulator.policy import Lab, Policy, Step
-from simulator.width_rule import first_stop_widths
+from simulator.width_rule import first_stop_widths, probed
 
 PROFILED = 1024  # packed tokens up to which the paper measures
 NEAR = 1e-4  # relative: decisions this close are counted
@@ -37,7 +37,7 @@ class CaDDTree(Policy):
         batch_term: bool = False,
         quirks: bool = False,
     ) -> None:
-        self.nodes = whole("nodes", nodes)
+        self.nodes = node_count("nodes", nodes)
         self.scores = choice("scores", scores, (AUTO, *SCORES))
         self.batch_term = choice("batch_term", batch_term, (False, True))
         self.quirks = choice("quirks", quirks, (False, True))
@@ -51,6 +51,8 @@ class CaDDTree(Policy):
         rows = [row for row in lab.cost.profile.verify if row.batch in (1, None)]
         self._contexts = np.unique([row.kv_prefix_tokens for row in rows])
         self._cost.width_probe()  # refuses a profile that has no lone request
+        for context in self._contexts:  # or none that is small enough
+            self._probed(context)
         counts = np.arange(resolved.nodes + 1)
         self._packed = np.maximum(counts, 1) if self.quirks else counts + 1
         self._fit = {"scores": scores, "rank_cap": resolved.branch}
@@ -63,11 +65,13 @@ class CaDDTree(Policy):
         return self._curves[batch]
 
     def _fitted(self, batch: int, context: int):
-        packed, ms = self._cost.width_probe(context)
-        packed, ms = packed[packed <= PROFILED], ms[packed <= PROFILED]
+        packed, ms = self._probed(context)
         if batch == 1:
             return fit_convex(packed, ms * 1e-3)
         return fit_convex(packed, self._cost.verify_curve_s(batch, batch * packed, context))
+
+    def _probed(self, context: int) -> tuple[np.ndarray, np.ndarray]:
+        return probed(self._cost, context, 1, PROFILED)
 
     def allocate(self, step: Step) -> np.ndarray:
         context, batch = step.load.context, step.batch if self.batch_term else 1

@@ -11,7 +11,7 @@ import numpy as np
 from simulator.orders.marginal import marginal_scores
 from simulator.orders.replay import prefix_mass
 from simulator.orders.specs import BestFirstOrder
-from simulator.params import choice, fitting_anchors, whole
+from simulator.params import choice, fitting_anchors, node_count, whole
 from simulator.policy import Lab, Policy, Step
 from simulator.rules import FixedWidth, SharedBudget
 from simulator.selection import top_widths
@@ -52,9 +52,9 @@ class Cast(Policy):
         mass_curve: str = "tuning",
         charge_draft: bool = False,
     ) -> None:
-        self.width = width if width in (None, MEASURED) else whole("width", width)
+        self.width = width if width in (None, MEASURED) else node_count("width", width)
         self.nodes_per_request = whole("nodes_per_request", nodes_per_request)
-        self.max_nodes = whole("max_nodes_per_request", max_nodes_per_request)
+        self.max_nodes = node_count("max_nodes_per_request", max_nodes_per_request)
         self.scores = choice("scores", scores, SCORES)
         self.mass_curve = choice("mass_curve", mass_curve, ("tuning", "published"))
         self.charge_draft = choice("charge_draft", charge_draft, (False, True))
@@ -77,14 +77,16 @@ class Cast(Policy):
         return lab.cost.draft_s(1, PROBE_CONTEXT) * 1e3 if self.charge_draft else 0.0
 
     def _line(self, lab: Lab, rho: np.ndarray) -> dict:
-        c0_ms, c1_ms = fit_line(*lab.cost.width_probe(PROBE_CONTEXT))
+        profile = lab.cost.profile.described
+        c0_ms, c1_ms = fit_line(*lab.cost.width_probe(PROBE_CONTEXT), profile)
         stop = stop_width(rho, c0_ms, c1_ms, self._draft_ms(lab))
         fit = {"c0_ms": c0_ms, "c1_ms": c1_ms, "stop": stop, "mass_curve": self.mass_curve}
         return fit | {"width": deploy_width(stop)}
 
     def _measured(self, lab: Lab, rho: np.ndarray) -> dict:
         packed, ms = lab.cost.width_probe(PROBE_CONTEXT)
-        width, rate = measured_width(rho, packed, ms, self._draft_ms(lab))
+        draft_ms, profile = self._draft_ms(lab), lab.cost.profile.described
+        width, rate = measured_width(rho, packed, ms, draft_ms, profile)
         return {"width": width, "tokens_per_ms": rate, "mass_curve": self.mass_curve}
 
     def allocate(self, step: Step) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from simulator.orders.marginal import AUTO, SCORES, MarginalOrder, marginal_scores
-from simulator.params import choice, whole
+from simulator.params import choice, node_count
 from simulator.policy import Lab, Policy, Step
 from simulator.rules import FixedWidth
 
@@ -21,7 +21,7 @@ class DDTree(Policy):
     """
 
     def __init__(self, nodes: int = 15, scores: str = AUTO) -> None:
-        self.nodes = whole("nodes", nodes)
+        self.nodes = node_count("nodes", nodes)
         self.scores = choice("scores", scores, (AUTO, *SCORES))
 
     def prepare(self, lab: Lab) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from simulator.orders.beam import BeamOrder
-from simulator.params import whole
+from simulator.params import node_count, whole
 from simulator.policy import Lab, Policy, Step
 from simulator.rules import FixedWidth
 
@@ -23,8 +23,8 @@ class Eagle2(Policy):
     """
 
     def __init__(self, top_k: int = 10, depth: int = 6, nodes: int = 60) -> None:
-        self.top_k, self.depth = whole("top_k", top_k), whole("depth", depth)
-        self.nodes = whole("nodes", nodes)
+        self.top_k, self.depth = node_count("top_k", top_k), whole("depth", depth)
+        self.nodes = node_count("nodes", nodes)
 
     def prepare(self, lab: Lab) -> None:
         depth = min(self.depth, lab.recording.depths)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from simulator.orders.beam import BeamOrder
-from simulator.params import probability, whole
+from simulator.params import node_count, probability, whole
 from simulator.policy import Lab, Policy, Step
 from simulator.rules import FixedWidth
 
@@ -22,7 +22,7 @@ class OptTree(Policy):
     """
 
     def __init__(self, nodes: int = 50, min_gain: float = 0.5, depth: int = 10) -> None:
-        self.nodes, self.depth = whole("nodes", nodes), whole("depth", depth)
+        self.nodes, self.depth = node_count("nodes", nodes), whole("depth", depth)
         self.min_gain = probability("min_gain", min_gain)
 
     def prepare(self, lab: Lab) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from simulator.orders.beam import BeamOrder
-from simulator.params import whole
+from simulator.orders.specs import MAX_NODES
+from simulator.params import node_count, whole
 from simulator.policy import Lab, Policy, Step
 from simulator.rules import FixedWidth
 
@@ -21,8 +22,8 @@ class PCTree(Policy):
     """
 
     def __init__(self, k: int = 4, packed_tokens: int = 64) -> None:
-        self.k = whole("k", k)
-        self.packed_tokens = whole("packed_tokens", packed_tokens, low=2)
+        self.k = node_count("k", k)
+        self.packed_tokens = whole("packed_tokens", packed_tokens, low=2, high=MAX_NODES + 1)
 
     def prepare(self, lab: Lab) -> None:
         self.order = BeamOrder(branch=self.k, beam=self.k, nodes=self.packed_tokens - 1)

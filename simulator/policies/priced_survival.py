@@ -11,12 +11,12 @@ import numpy as np
 from simulator.calibration_file import calibration_for
 from simulator.orders.sampled import SampledOrder
 from simulator.orders.specs import BestFirstOrder, Order
-from simulator.params import choice, fitting_sequences, positive, samples, whole
+from simulator.params import choice, fitting_sequences, node_count, positive, samples
 from simulator.policy import Lab, Load, Outcome, Policy, Step
 from simulator.price import Account, Accounts
 from simulator.pricing import Offer, attention_s, offer_of, plain_s, reading_steps
 from simulator.selection import top_widths
-from simulator.slo import TpotWeights
+from simulator.slo import StepLimit, TpotWeights
 from simulator.worth import fit_worth
 
 PRICES = ("local", "ratio", "lambda")
@@ -56,13 +56,13 @@ class PricedSurvival(Policy):
         force_calibration: bool = False,
     ) -> None:
         self.price = choice("price", price, PRICES)
-        self._nodes = whole("nodes", nodes), whole("nodes_alone", nodes_alone)
-        self._branch = whole("branch", branch)
+        self._nodes = node_count("nodes", nodes), node_count("nodes_alone", nodes_alone)
+        self._branch = node_count("branch", branch)
         self._draws = choice("draws", draws, ("fixed", "sampled"))
         self._skip = choice("skip", skip, (False, True))
         self._context_aware = choice("context_aware", context_aware, (False, True))
         limit_ms = positive("max_step_ms", max_step_ms)
-        self._limit_s = None if limit_ms is None else limit_ms / 1e3
+        self._limit = StepLimit(limit_ms)
         self._late = TpotWeights(positive("tpot_ms", tpot_ms))
         self._file = calibration, choice("force_calibration", force_calibration, (False, True))
 
@@ -98,7 +98,8 @@ class PricedSurvival(Policy):
         key = survival * self._weight[:, None]
         if self._context_aware and account.price:
             key -= account.price * attention_s(step)[:, None]
-        offer = offer_of(step, key, float(self._weight.sum()), self._limit_s)
+        offer = offer_of(step, key, float(self._weight.sum()), self._limit.seconds)
+        self._limit.note(offer.step_s[0])
         size = offer.best_at(account.price) if self.price == "lambda" else offer.best_by_rate()
         width = self._staked(step, account) if self._sampled else offer.widths(size)
         account.budget = size / step.batch
@@ -133,3 +134,6 @@ class PricedSurvival(Policy):
     def describe(self) -> dict:
         exponents = dict(zip(self._worth.widths, self._worth.exponents, strict=True))
         return {**self._calibration.describe(), "worth_exponent_by_width": exponents}
+
+    def notes(self) -> list[str]:
+        return self._limit.notes()

@@ -6,7 +6,7 @@ import numpy as np
 
 from simulator.orders.realised_ranks import realised_ranks
 from simulator.orders.shaped import ShapeOrder
-from simulator.params import fitting_anchors, whole
+from simulator.params import fitting_anchors, node_count, whole
 from simulator.policy import Lab, Load, Policy, Step
 from simulator.rules import FixedWidth
 from simulator.tree_dp import best_trees
@@ -26,7 +26,7 @@ class Sequoia(Policy):
     """
 
     def __init__(self, nodes: int = 63, branch: int = 16, max_depth: int | None = None) -> None:
-        self.nodes, self.branch = whole("nodes", nodes), whole("branch", branch)
+        self.nodes, self.branch = node_count("nodes", nodes), node_count("branch", branch)
         self.max_depth = None if max_depth is None else whole("max_depth", max_depth)
 
     def prepare(self, lab: Lab) -> None:

@@ -18,7 +18,7 @@ from simulator.ladder import Rung, read_ladder, rung_at
 from simulator.orders.sampled import SampledOrder
 from simulator.orders.sampled_fit import sampled_edges
 from simulator.orders.specs import BestFirstOrder, ChainOrder, Order
-from simulator.params import choice, fitting_anchors, samples, whole
+from simulator.params import choice, fitting_anchors, node_count, samples
 from simulator.policy import Lab, Load, Policy, Step
 from simulator.rules import FixedWidth, Threshold
 
@@ -57,7 +57,7 @@ class TreeSpark(Policy):
         calibration: str | None = None,
         force_calibration: bool = False,
     ) -> None:
-        self._tree = {"nodes": whole("nodes", nodes), "branch": whole("branch", branch)}
+        self._tree = {"nodes": node_count("nodes", nodes), "branch": node_count("branch", branch)}
         self._published = ladder is None
         self._climb(LADDER if ladder is None else ladder)
         self._draws = choice("draws", draws, ("auto", "sampled", "fixed"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,23 +14,38 @@ from simulator.settings import GROUPS, OPTIONAL, SCALARS
 from simulator.tournament.options import names
 
 PROGRAM = "python -m simulator"
+LOAD = ("max_concurrency",)
 _WORD = re.compile(r"[A-Za-z0-9_./-]+")
 _WORDS = re.compile(r"[A-Za-z0-9_./:-]+( [A-Za-z0-9_./:-]+)*")
 
 
-def command_of(config: Mapping[str, Any]) -> str:
-    """A line for a shell that runs `config`, a settled configuration, as `task=run`."""
-    return " ".join([PROGRAM, *map(shlex.quote, overrides_of(config))])
+def command_of(config: Mapping[str, Any], seeds: Sequence[int] = ()) -> str:
+    """A line for a shell that runs `config`, a settled configuration, as `task=run`.
+
+    Args:
+        seeds: one run for each, in place of the configuration's; the load is then spelt out.
+    """
+    if not seeds:
+        return " ".join([PROGRAM, *map(shlex.quote, overrides_of(config))])
+    words = [word for word in overrides_of(config, LOAD) if not word.startswith("seed=")]
+    words.append("seed=" + ",".join(map(str, seeds)))
+    flags = ["-m"] if len(seeds) > 1 else []
+    return " ".join([PROGRAM, *flags, *map(shlex.quote, words)])
 
 
-def overrides_of(config: Mapping[str, Any]) -> list[str]:
-    """The words that compose to `config`, sections of other tasks aside."""
+def overrides_of(config: Mapping[str, Any], spelt: Sequence[str] = ()) -> list[str]:
+    """The words that compose to `config`, sections of other tasks aside.
+
+    spelt: keys that are written even where they have their default.
+    """
     default, words = _composed([]), []
     for group in (*GROUPS, *OPTIONAL):
         if group in default:
             words += _group(group, config.get(group) or {}, default)
     for key in SCALARS:
-        if key not in ("task", "temperature") and config.get(key) != default.get(key):
+        if key in ("task", "temperature"):
+            continue
+        if key in spelt or config.get(key) != default.get(key):
             words.append(f"{key}={written(config.get(key))}")
     return words
 

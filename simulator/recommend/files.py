@@ -28,7 +28,7 @@ class Report:
     rankings: tuple[Ranking, ...]
     chosen: Ranking
     notes: tuple[str, ...]
-    command: str  # that runs the recommended policy
+    command: str  # that runs the recommended policy at that load, once for each seed
 
     @property
     def several_domains(self) -> bool:

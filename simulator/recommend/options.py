@@ -19,6 +19,7 @@ from traces.recording import Recording
 from traces.schema import SPLITS
 
 OPEN_S, FEWEST, MOST = 30.0, 500, 20_000
+SEEDS = 5  # of the runs that are reported, unless they are listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +114,8 @@ def read_plan(cfg: Mapping[str, Any]) -> Plan:
         rivals=tuple(read_rivals(section["policies"], "recommend.policies")),
         concurrency=_loads(section, settings),
         attained=section.number("attained", 0, 1, closed=True),
-        tuning_seeds=section.whole_list("tuning_seeds", 0),
-        seeds=section.whole_list("seeds", 0),
+        tuning_seeds=section.seeds("tuning_seeds", settings.seed, 1),
+        seeds=section.seeds("seeds", settings.seed, SEEDS),
         split_tune=section.one_of("split_tune", SPLITS),
         split_report=section.one_of("split_report", SPLITS),
         resamples=section.whole("resamples", 100),

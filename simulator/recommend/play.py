@@ -11,8 +11,10 @@ import numpy as np
 
 from simulator.capacity.steady import trend
 from simulator.capacity.trial import time_shares
+from simulator.fair_load import rejection
 from simulator.goodput import meets
 from simulator.ledger import Facts
+from simulator.load_policy import reason_of
 from simulator.metrics import measured, request_times, window_tokens
 from simulator.run import Job, load, prepare, simulate
 from simulator.tournament.play import shared_tables
@@ -94,13 +96,14 @@ def play(config: Mapping[str, Any]) -> Kept | str:
     try:
         facts = simulate(prepare(job))
     except InputError as error:
-        return str(error)
+        return reason_of(error, config["policy"])
     return _kept(job, facts, find_window(facts))
 
 
 def _kept(job: Job, facts: Facts, window: Window) -> Kept:
-    if facts.concurrency is not None and window.kind == WHOLE_RUN:
-        raise InputError(
+    nobody = facts.requests["rejected"].all()
+    if nobody or (facts.concurrency is not None and window.kind == WHOLE_RUN):
+        raise rejection(job, facts) or InputError(
             f"num_prompts: {len(facts.requests['request'])} requests never fill a batch of "
             f"{facts.concurrency}; accepted: more, or texts of more than one token"
         )

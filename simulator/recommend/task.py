@@ -54,4 +54,4 @@ def _report(plan: Plan, contest: Contest, found: list[Ranking]) -> Report:
     config = plan.config_of(entrant, plan.split_report, chosen.concurrency, plan.seeds[0])
     job = load(config)
     said = notes(contest, job, found, chosen)
-    return Report(plan, job, tuple(found), chosen, tuple(said), command_of(config))
+    return Report(plan, job, tuple(found), chosen, tuple(said), command_of(config, plan.seeds))

@@ -78,7 +78,7 @@ def read_plan(cfg: Mapping[str, Any]) -> Plan:
         deployments=_deployments(cfg, section),
         each_domain=section.one_of("domains", ("each", MIXTURE)) == "each",
         concurrency=section.whole_list("concurrency", 1),
-        seeds=section.whole_list("seeds", 0),
+        seeds=section.seeds("seeds", base.seed, 1),
         num_prompts=section.whole("num_prompts", 1, optional=True),
         base=base,
         split_tune=section.one_of("split_tune", SPLITS),

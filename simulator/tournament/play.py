@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from simulator.cost import Source
+from simulator.fair_load import rejection
 from simulator.inputs import choose_sequences, load_cost, load_recording
 from simulator.ledger import Facts
-from simulator.load_policy import files_hash, make_policy
+from simulator.load_policy import files_hash, make_policy, reason_of
 from simulator.metrics import throughput, window_tokens
 from simulator.run import Job, prepare, simulate, tables_of
 from simulator.settings import Settings
@@ -77,7 +78,7 @@ def play(match: Match) -> Result | str:
     cost = load_cost(match.latency)
     server = match.load.server.with_memory(cost.profile.header)
     job = Job(
-        config={},
+        config={"policy": match.policy},
         settings=replace(match.load, server=server),
         recording=recording,
         sequences=choose_sequences(match.trace, recording),
@@ -88,7 +89,7 @@ def play(match: Match) -> Result | str:
     try:
         facts = simulate(prepare(job))
     except InputError as error:
-        return str(error)
+        return reason_of(error, match.policy)
     return _kept(facts, find_window(facts), job)
 
 
@@ -100,7 +101,7 @@ def shared_tables(recording: Recording):
 
 def _kept(facts: Facts, window: Window, job: Job) -> Result:
     if window.kind != FULL_BATCH:
-        raise InputError(
+        raise rejection(job, facts) or InputError(
             f"tournament.num_prompts: {job.settings.requests} requests never fill a batch of "
             f"{job.settings.max_concurrency}; accepted: more, or texts of more than one token"
         )

@@ -45,6 +45,12 @@ class Section:
             self.refuse(key, f"a list of whole numbers of at least {least}")
         return tuple(int(value) for value in np.unique(values))
 
+    def seeds(self, key: str, first: int, count: int) -> tuple[int, ...]:
+        """A list of seeds; where it is null, `count` of them from `first` on."""
+        if self[key] is None:
+            return tuple(range(first, first + count))
+        return self.whole_list(key, 0)
+
     def number(
         self,
         key: str,

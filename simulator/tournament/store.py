@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 from simulator.tournament.play import Result
 from traces.errors import InputError
@@ -22,15 +24,47 @@ REFUSED = "refused"
 def read_result(data: dict[str, Any]) -> Result:
     """A result as `Store` wrote it; ValueError for what is none."""
     result = Result(**data)
-    numbers = (result.tokens_s, result.modelled, result.clamped, *result.tokens, *result.seconds)
-    if result.nodes_per_request is not None:
-        numbers = (*numbers, result.nodes_per_request)
-    whole = (result.requests, *result.prompts)
+    shares = (result.modelled, result.clamped)
+    nodes = result.nodes_per_request or 0.0
+    numbers = (result.tokens_s, nodes, *shares, *result.tokens, *result.seconds)
     sizes = {len(result.prompts), len(result.tokens), len(result.seconds)}
-    good = all(isinstance(one, int | float) and 0 <= one < float("inf") for one in numbers)
-    if not good or not all(type(one) is int for one in whole) or len(sizes) > 1:
+    good = min(numbers) >= 0 and max(shares) <= 1 + 1e-9  # sums of seconds round
+    if not good or len(sizes) > 1 or len({*result.prompts}) < len(result.prompts):
         raise ValueError("not the numbers of a result")
     return result
+
+
+def fits(value: Any, kind: Any) -> bool:
+    """Whether a value of JSON is of an annotated type.
+
+    An int is a whole number from 0 (sizes, seeds, places), a float any finite number.
+    """
+    parts = get_args(kind)
+    if isinstance(kind, UnionType):
+        return any(fits(value, one) for one in parts)
+    if get_origin(kind) is list:
+        return isinstance(value, list) and all(fits(one, parts[0]) for one in value)
+    if get_origin(kind) is dict:
+        return isinstance(value, dict) and all(fits(one, parts[1]) for one in value.values())
+    if kind is int:
+        return type(value) is int and value >= 0
+    if kind is float:
+        return type(value) in (int, float) and math.isfinite(value)
+    return type(value) is kind
+
+
+def _whole_entry(data: dict[str, Any], read: Callable[[dict[str, Any]], Any]) -> Any:
+    """What a line's `result` stands for; an error of `Store` for what is none."""
+    result = data["result"]
+    if not isinstance(data["key"], str):
+        raise TypeError("no key")
+    if REFUSED in result:
+        return str(result[REFUSED])
+    known = read(result)
+    for name, kind in get_type_hints(type(known)).items():
+        if not fits(getattr(known, name), kind):
+            raise TypeError(f"{name} is no {kind}")
+    return known
 
 
 class Store:
@@ -49,8 +83,8 @@ class Store:
         """Read the file in `folder`, if there is one; a line cut short by a crash is dropped.
 
         Args:
-            read: from a line's result to the dataclass; ValueError, KeyError or TypeError for
-                what is none.
+            read: from a line's result to the dataclass; ValueError, KeyError, TypeError or
+                AttributeError for what is none. What it makes is held against its annotations.
             of: whose results they are, in words.
 
         Raises:
@@ -83,10 +117,8 @@ class Store:
         for number, line in enumerate(text[:whole].splitlines(), 1):
             try:
                 data = loads(line.decode("utf-8"))
-                result = data["result"]
-                known = str(result[REFUSED]) if REFUSED in result else read(result)
-                self._known[data["key"]] = known
-            except (ValueError, KeyError, TypeError, RecursionError) as error:
+                self._known[data["key"]] = _whole_entry(data, read)
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise InputError(
                     f"{self.path}: line {number} is no result of {self._of}; accepted: the file "
                     "as it was written, or another hydra.run.dir"

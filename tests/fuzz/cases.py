@@ -15,10 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from tests.fuzz.guards import Hang, alarm
+from tests.fuzz.guards import Hang, alarm, inside
 from traces.errors import InputError
 
 Damage = Callable[[bytes, np.random.Generator], bytes]
+TRAP = "trapped"  # what code in a file would make, in the working folder
+NO_FILE = 0.02  # share of cases in which the file is none
 REFUSED, ACCEPTED, SAME, FAULT = "refused", "accepted", "unchanged", "FAULT"
 
 
@@ -73,7 +75,7 @@ class Bench:
                 if not any(path.iterdir()):
                     path.rmdir()
             elif name not in self.files or path.is_symlink():
-                path.unlink()
+                path.unlink(missing_ok=True)
         for name, data in self.files.items():
             path = self.folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -93,12 +95,18 @@ class Bench:
     def play(self, rng: np.random.Generator) -> Outcome:
         """One case."""
         name, data = self.damaged_file(rng)
-        if data == self.files[name]:
+        if rng.random() < NO_FILE:
+            put_no_file(self.folder / name, rng)
+        elif data == self.files[name]:
             return Outcome(SAME)
-        (self.folder / name).write_bytes(data)
+        else:
+            (self.folder / name).write_bytes(data)
         before = set(self.folder.rglob("*"))
         try:
-            return self._read(before)
+            with inside(self.folder):
+                outcome = self._read(before)
+            ran = (self.folder / TRAP).exists()
+            return Outcome(FAULT, "a file ran code") if ran else outcome
         finally:
             self.restore()
 
@@ -116,6 +124,16 @@ class Bench:
         except Exception as error:
             return Outcome(FAULT, f"{type(error).__name__}: {str(error)[:200]}: {_place(error)}")
         return Outcome(ACCEPTED)
+
+
+def put_no_file(path: Path, rng: np.random.Generator) -> None:
+    """Nothing in the file's place, a folder, or a link that leads nowhere or to itself."""
+    path.unlink()
+    kind = int(rng.integers(4))
+    if kind == 0:
+        path.mkdir()
+    elif kind < 3:
+        path.symlink_to(("nowhere", path.name)[kind - 1])
 
 
 def _refusal(error: InputError, left: set[Path]) -> Outcome:

@@ -17,6 +17,9 @@ CELLS = (
 )  # fmt: skip
 
 
+MOST_CHARACTERS = 50_000_000  # of a file that was made longer
+
+
 def csv_damaged(data: bytes, rng: np.random.Generator) -> bytes:
     """A table with one or two changes of its cells, or damage to its bytes."""
     if rng.random() < 0.25:
@@ -111,7 +114,8 @@ def short_row(rows: list[list[str]], rng: np.random.Generator) -> list[list[str]
 def swollen(rows: list[list[str]], rng: np.random.Generator) -> list[list[str]]:
     """Very many rows or columns, one like the other."""
     count = (500, 20_000)[int(rng.integers(2))]
-    if len(rows) * len(rows[0]) > 10_000:
+    longest = max(sum(map(len, row)) for row in rows)
+    if len(rows) * len(rows[0]) > 10_000 or longest * count > MOST_CHARACTERS:
         return rows
     if rng.random() < 0.5:
         return [*rows, *([rows[-1]] * count)]

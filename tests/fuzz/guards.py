@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 MOST_S = 5.0
 MOST_BYTES = 2 << 30
@@ -33,6 +35,17 @@ def alarm(seconds: float = MOST_S) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.signal(signal.SIGPROF, before)
+
+
+@contextmanager
+def inside(folder: Path) -> Iterator[None]:
+    """With `folder` as the working one."""
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
 
 
 def limit_memory(most: int = MOST_BYTES) -> None:

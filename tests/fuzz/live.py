@@ -36,11 +36,12 @@ def _make_checkpoint(folder: Path) -> None:
 
 
 def _check_checkpoint(folder: Path, found: Any, good: Any) -> None:
-    """Every file it would open lies in the folder."""
+    """Every file it would open lies in the folder, and every tensor is read or refused."""
     for path, shape in found.tensors.values():
         assert path.resolve().parent == folder.resolve()
-        assert all(isinstance(size, int) for size in shape)
+        assert all(type(size) is int and size >= 0 for size in shape)
     assert isinstance(found.config, dict)
+    assert len(found.sha256()) == 64
 
 
 def _check_prompts(folder: Path, found: Any, good: Any) -> None:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +15,7 @@ from simulator.latency_file import overrides_of
 from simulator.one_line import one_line
 from tests.fuzz.cases import Target
 from tests.fuzz.grids import csv_damaged
+from tests.fuzz.guards import inside
 from tests.fuzz.trees import json_text, yaml_damaged
 from traces.errors import InputError
 
@@ -124,17 +122,6 @@ def _check_prices(cost: StepCost, profile: Any) -> None:
         if row.batch is not None:
             assert math.isclose(step.verify_s, row.verify_ms * 1e-3, rel_tol=1e-9), row
         assert 0 <= step.draft_s < math.inf
-
-
-@contextmanager
-def inside(folder: Path) -> Iterator[None]:
-    """With `folder` as the working one."""
-    before = Path.cwd()
-    os.chdir(folder)
-    try:
-        yield
-    finally:
-        os.chdir(before)
 
 
 def _read_engine(folder: Path) -> StepCost:

@@ -18,6 +18,7 @@ from traces.io import read_recording, write_recording
 from traces.recording import Recording
 
 FILE = "r.safetensors"
+AGREE = ("temperature", "target", "drafter", "vocab_size", "eos_token", "dtype", "generation")
 TOTAL = 1.3  # probabilities of a row add up to 1, with the rounding that the format allows
 
 
@@ -151,6 +152,19 @@ def _check_laws(found: Recording) -> None:
         assert np.allclose(np.exp(law).sum(axis=1), 1)
 
 
+def _check_manifest(folder: Path, found: Recording, good: Recording) -> None:
+    """Shards of one kind, one after the other, and nothing else."""
+    check_recording(folder, found, good)
+    names = json.loads((folder / "m.json").read_text())["shards"]
+    shards = [read_recording(folder / name) for name in names]
+    for shard in shards:
+        for key in AGREE:
+            assert shard.meta[key] == found.meta[key], key
+        assert shard.depths == found.depths
+    for name in ("tokens", "pool_logprob"):
+        assert np.array_equal(found[name], np.concatenate([shard[name] for shard in shards]))
+
+
 def _read(folder: Path) -> Recording:
     return read_recording(folder / FILE)
 
@@ -184,7 +198,7 @@ TARGETS = [
         _sharded,
         {"m.json": json_damaged} | DAMAGE,
         lambda folder: read_recording(folder / "m.json"),
-        check_recording,
+        _check_manifest,
     ),
     Target("inspect", _written(_pool), DAMAGE, _inspect, _said),
 ]

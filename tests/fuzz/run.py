@@ -21,17 +21,19 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from tests.fuzz.cases import FAULT, Bench, Outcome, Target  # noqa: E402
+from tests.fuzz.cases import ACCEPTED, FAULT, REFUSED, Bench, Outcome, Target  # noqa: E402
 from tests.fuzz.guards import MOST_BYTES, MOST_S, limit_memory, peak_bytes  # noqa: E402
 
+ENOUGH = 100  # cases of a target, of which some are accepted and some refused
 STILL_S = 300.0  # without a word from the process, on a clock: it waits for something
 
 
 def targets() -> list[Target]:
     """All targets; those of the live side where torch is installed."""
-    from tests.fuzz import profiles, recordings, results, workloads
+    from tests.fuzz import profiles, recordings, results, stores, workloads
 
-    found = [*recordings.TARGETS, *profiles.TARGETS, *workloads.TARGETS, *results.TARGETS]
+    parts = (recordings, profiles, workloads, results, stores)
+    found = [target for part in parts for target in part.TARGETS]
     try:
         import torch  # noqa: F401
     except ImportError:
@@ -145,6 +147,11 @@ def main(argv: list[str] | None = None) -> int:
             print(f"case {node['case']}, {node['target']}: {node['text']}", flush=True)
     for name, found in sorted(counts.items()):
         print(f"{name:24} " + ", ".join(f"{count} {kind}" for kind, count in sorted(found.items())))
+    for name, found in counts.items():
+        for kind in (ACCEPTED, REFUSED):
+            if found.total() >= ENOUGH and not found[kind]:
+                faults.append({})
+                print(f"{name}: {found.total()} cases, none {kind}: it checks nothing")
     played = sum(map(Counter.total, counts.values()))
     print(
         f"{played} cases, {len(faults)} faults, seed {args.seed}; slowest {slowest:.1f} s (a case "

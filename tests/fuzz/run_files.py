@@ -13,7 +13,6 @@ import pyarrow
 import yaml
 from pyarrow import parquet
 
-from simulator.tournament.store import NAME as STORE
 from tests.figure_cases import summary
 from traces.catalog import DATA
 
@@ -49,18 +48,6 @@ POINTS = {
         }
     ],
 }
-RESULT = {
-    "tokens_s": 100.0,
-    "modelled": 0.0,
-    "clamped": 0.1,
-    "nodes_per_request": 4.0,
-    "requests": 3,
-    "prompts": [1, 2],
-    "tokens": [10.0, 20.0],
-    "seconds": [0.1, 0.2],
-}
-
-
 REQUESTS = {
     "request": list(range(8)),
     "sequence": [0, 1, 2, 0, 1, 2, 0, 1],
@@ -149,9 +136,3 @@ def make_validation(folder: Path) -> None:
 
 def make_calibration(folder: Path) -> None:
     (folder / CALIBRATION).write_bytes((DATA / CALIBRATION).read_bytes())
-
-
-def make_store(folder: Path) -> None:
-    lines = [{"key": key, "policy": "cast", "result": RESULT} for key in ("a", "b")]
-    lines.append({"key": "c", "policy": "cast", "result": {"refused": "no such depth"}})
-    (folder / STORE).write_text("".join(json.dumps(line) + "\n" for line in lines))

@@ -115,10 +115,10 @@ def _array_damaged(arrays: dict, name: str, rng: np.random.Generator) -> dict:
 
 
 def _value_damaged(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """One entry, two that change places, or a whole array."""
+    """One entry, two that change places or become one, a row, or a whole array."""
     flat = array.reshape(-1).copy()
     at, other = (int(rng.integers(flat.size)) for _ in range(2))
-    kind = int(rng.integers(4))
+    kind = int(rng.integers(6))
     with np.errstate(all="ignore"):
         if kind == 0 and array.dtype.kind == "f" and rng.random() < 0.5:
             flat[at] = NOT_NUMBERS[int(rng.integers(3))]
@@ -129,6 +129,11 @@ def _value_damaged(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         elif kind == 2:
             step = np.array(int(rng.choice([1, -1, 3]))).astype(array.dtype)
             flat[at] = (flat[at] + step).astype(array.dtype)
+        elif kind == 3:
+            flat[at] = flat[at - 1]
+        elif kind == 4:  # of log-probabilities: larger or smaller ones in the same order
+            row = flat.reshape(-1, array.shape[-1])[at // array.shape[-1]]
+            row[:] = (row * rng.choice([0.5, 0.9, 2])).astype(array.dtype)
         else:
             flat[:] = flat[::-1].copy() if rng.random() < 0.5 else flat[at]
     return flat.reshape(array.shape)

@@ -131,7 +131,7 @@ BOMBS = (
     "a: &a\n  b: *a\n",
     "x: &x {y: *x}\nprofile: *x\n",
     "? [a, b]\n: 1\n",
-    "!!python/object/apply:os.system ['false']\n",
+    "!!python/object/apply:os.mkdir ['trapped']\n",
     "a: !!timestamp x\n",
     "a: !!int ''\n",
     "a: 2001-99-99\n",

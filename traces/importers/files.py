@@ -83,9 +83,10 @@ def read_sources(paths: Sequence[Path]) -> list[Source]:
     """
     sources, seen = [], set()
     for path in paths:
-        if path.resolve() in seen:
+        real = os.path.realpath(path)  # which, other than resolve(), takes links in a circle
+        if real in seen:
             raise InputError(f"{path}: given twice; accepted: every file once")
-        seen.add(path.resolve())
+        seen.add(real)
         if not path.is_file():  # a pipe or a device might never end
             found = "not a regular file" if path.exists() else "no such file"
             raise InputError(f"{path}: {found}; accepted: a file")
@@ -105,9 +106,9 @@ def check_out(
     """
     if out.suffix != ending or out.stem.startswith("."):
         raise InputError(f"--out is {out}; accepted: a path that ends in {ending}")
-    written = {out.with_suffix(end).resolve() for end in (ending, *beside)}
+    written = {os.path.realpath(out.with_suffix(end)) for end in (ending, *beside)}
     for source in sources:
-        if source.path.resolve() in written:
+        if os.path.realpath(source.path) in written:
             raise InputError(f"--out is {out}; accepted: a path that is none of the files read")
     if out.is_dir():
         raise InputError(f"--out is {out}, a folder; accepted: a path of a file")
