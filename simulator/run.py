@@ -153,7 +153,8 @@ def run_job(
     workload = make(job.settings, job.recording, job.sequences, job.lengths)
     with open_ledger(job.settings, workload, folder, job.recording.domains) as ledger:
         near = _serve(job, ledger, on_finish)
-        more = {"workload": job.served}
+        notes = job.policy.notes()
+        more = {"workload": job.served} | ({"policy_notes": notes} if notes else {})
         return finish(job, ledger, folder, capacity=job.kv_blocks, near_threshold=near, more=more)
 
 

@@ -72,7 +72,6 @@ def summary_of(
         "sampled_error_bound": _sampled_error_bound(job, measures),
         "cost_shares": steps.cost_shares(),
         "acceptance_length_by_budget": _by_budget(job),
-        **_notes(job),
         "config_hash": job.config_hash,
         **(more or {}),
     }
@@ -105,12 +104,6 @@ def _measured(job: Job, measures: Measures) -> dict[str, Any]:
         "step_ms": steps.step_ms(),
         "by_domain": requests.by_domain(job.recording.domains, window.seconds),
     }
-
-
-def _notes(job: Job) -> dict[str, list[str]]:
-    """Nothing where the policy has nothing to say."""
-    notes = job.policy.notes()
-    return {"policy_notes": notes} if notes else {}
 
 
 def _by_replica(job: Job, measures: Measures) -> dict[str, Any]:

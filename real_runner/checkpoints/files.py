@@ -151,14 +151,21 @@ def _weight_files(folder: Path, what: str, name: str) -> list[Path]:
         names = _parts(_read_json(index, what, name).get("weight_map"), what, name)
     else:
         names = ["model.safetensors"]
-    missing = [part for part in names if not (folder / part).is_file()]
+    missing = [part for part in names if not _is_file(folder / part)]
     if missing or not names:
         absent = missing[0] if missing else "weight_map of model.safetensors.index.json"
         raise InputError(
-            f"{what} {name}: no {absent}; accepted: model.safetensors, or "
+            f"{what} {name}: no {absent:.80}; accepted: model.safetensors, or "
             "model.safetensors.index.json with all its parts"
         )
     return [folder / part for part in names]
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name that is too long
+        return False
 
 
 def _parts(weight_map: object, what: str, name: str) -> list[str]:

@@ -137,11 +137,11 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     first, last = (0, args.cases) if args.only is None else (args.only, args.only + 1)
     counts: dict[str, Counter] = {}
-    faults, peak, slowest = [], 0, 0.0
+    faults, peak, slowest = [], 0, (0.0, 0)
     for node in outcomes(first, last, args.seed):
         counts.setdefault(node["target"], Counter())[node["kind"]] += 1
         peak = max(peak, node.get("peak", 0))
-        slowest = max(slowest, node.get("seconds", 0.0))
+        slowest = max(slowest, (node.get("seconds", 0.0), node["case"]))
         if node["kind"] == FAULT:
             faults.append(node)
             print(f"case {node['case']}, {node['target']}: {node['text']}", flush=True)
@@ -154,8 +154,8 @@ def main(argv: list[str] | None = None) -> int:
                 print(f"{name}: {found.total()} cases, none {kind}: it checks nothing")
     played = sum(map(Counter.total, counts.values()))
     print(
-        f"{played} cases, {len(faults)} faults, seed {args.seed}; slowest {slowest:.1f} s (a case "
-        f"may take {MOST_S:g} s), at most {peak >> 20} MiB"
+        f"{played} cases, {len(faults)} faults, seed {args.seed}; slowest {slowest[0]:.1f} s, case "
+        f"{slowest[1]} (reading may take {MOST_S:g} s), at most {peak >> 20} MiB"
     )
     return 1 if faults else 0
 

@@ -70,6 +70,7 @@ def _odd(value: Any, rng: np.random.Generator) -> Any:
         return value + step if isinstance(value, int) and rng.random() < 0.6 else value * factor
     if rng.random() < 0.03:
         count = (1000, 50_000)[int(rng.integers(2))] if not isinstance(value, dict | list) else 50
+        count = min(count, 1_000_000 // len(value)) if value and isinstance(value, str) else count
         return {str(k): value for k in range(count)} if rng.random() < 0.5 else [value] * count
     if rng.random() < 0.1:
         for _ in range(NESTED[int(rng.integers(len(NESTED)))]):

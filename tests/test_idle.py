@@ -1,0 +1,217 @@
+"""Settings that change nothing are said once, before the work; everything else is quiet."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from hydra.core.override_parser.overrides_parser import OverridesParser
+
+from simulator.app import main
+from simulator.command_line import BESIDE, composed_jobs, normalised, parse
+from simulator.given import defaults, given
+from simulator.idle import idle
+from simulator.idle_rules import PUBLISHED, READ_BY, RULES
+from simulator.paper import TABLES
+from simulator.settings import GROUPS, OF_TASKS, OPTIONAL, SCALARS, TASKS
+from simulator.tournament.options import read_option
+
+CONF = Path(__file__).parents[1] / "conf"
+EXPERIMENTS = sorted(path.stem for path in (CONF / "experiment").glob("*.yaml"))
+
+
+def changed(config: dict, words: Iterable[str]) -> dict:
+    """What Hydra would compose, much faster: options by name, everything else as YAML."""
+    config = copy.deepcopy(config)
+    for word in words:
+        key, _, value = word.partition("=")
+        *path, last = key.split(".")
+        node = config
+        for part in path:
+            node = node[part]
+        group = key in (*GROUPS, *OPTIONAL)
+        node[last] = read_option(key, value, key) if group else yaml.safe_load(value)
+    return config
+
+
+def said(*lines: str) -> list[str]:
+    """Of a sweep over these lines."""
+    return list(idle([changed(defaults(), line.split()) for line in lines]))
+
+
+def composed(line: str) -> dict:
+    (config,) = composed_jobs(parse(normalised(line.split())))
+    return config
+
+
+def test_the_default_is_what_hydra_composes():
+    assert defaults() == composed("")
+    assert given(defaults()) == {}
+
+
+def test_what_is_given():
+    config = composed("policy=treespark policy.nodes=31 latency=mi355x seed=3 bounds.nodes=7")
+    assert given(config) == {
+        "policy": "treespark",
+        "policy.nodes": 31,
+        "latency": "mi355x",
+        "seed": 3,
+        "bounds.nodes": 7,
+    }
+    config = composed("latency=my_gpu.csv latency.strict=true trace=x.safetensors server=vllm")
+    assert given(config) == {
+        "latency": "my_gpu.csv",
+        "latency.strict": True,
+        "trace": "x.safetensors",
+        "server.prefill": "chunked",
+        "server.mixed": True,
+        "server.max_num_batched_tokens": 2048,
+    }
+    config = composed("latency=roofline latency.roofline.gpu=H200")  # its own values are not given
+    assert given(config) == {"latency": "roofline", "latency.roofline.gpu": "H200"}
+
+
+# A setting behind words with which it changes nothing, and the word that makes it count.
+NEEDS = {
+    "burstiness=0.5": "request_rate=20",
+    "server.router=least_loaded": "server.replicas=2",
+    "server.kv_block=32": "server.kv_tokens=9000",
+    "server.watermark=0.1": "server.gpu_memory_gb=80",
+    "server.gpu_memory_utilization=0.5": "server.gpu_memory_gb=80",
+    "latency.prefill_efficiency=0.3": "latency.prefill=modelled",
+    "latency.host.launch_s=0.01": "latency.mode=eager",
+    "latency.host.overlap=true": "latency.host.round_s=1e-4",
+    "latency=roofline latency.roofline.allreduce_us=5": "latency.roofline.tensor_parallel=2",
+    "latency=roofline latency.roofline.calibrate=p.csv latency.roofline.overhead_ms=1": (
+        "latency.roofline.calibrate=null"
+    ),
+    "policy=treespark policy.force_calibration=true": "policy.calibration=x.json",
+    "policy.width=63 policy.mass_curve=published": "policy.width=null",
+    "policy.width=63 policy.charge_draft=true": "policy.width=measured",
+    "policy=fixed_tree policy.widths=[2,1] policy.nodes=31": "policy.widths=null",
+    "policy=fixed_tree policy.tail_chain=false": "policy.widths=[2,1]",
+    "bounds.nodes=31": "task=bounds",
+    "task=recommend recommend.attained=0.9": "goodput=tpot:50",
+    "task=recommend recommend.concurrency=[4] max_concurrency=8": "recommend.concurrency=null",
+    "task=recommend recommend.seeds=[1] recommend.tuning_seeds=[1] seed=5": "recommend.seeds=null",
+    "task=recommend policy=treespark": "task=run",
+    "task=capacity capacity.attained=0.9 capacity.percentile=95": "capacity.attained=null",
+    "task=capacity capacity.seeds=[1] seed=5": "capacity.seeds=null",
+    "task=capacity capacity.of=max_concurrency burstiness=0.5": "capacity.of=request_rate",
+    "task=tournament tournament.seeds=[1] seed=5": "tournament.seeds=null",
+    "task=tournament tournament.candidate=cast policy.width=31": "tournament.candidate=null",
+    "task=tournament tournament.profiles=[b300] latency=mi355x": "tournament.profiles=[x.csv]",
+    "task=tournament tournament.traces=[small_semi] temperature=1": "tournament.traces=null",
+    "task=tournament num_prompts=99": "task=run",
+    "task=claims trace=small_block": "claims.traces=null",
+    "task=claims latency.draft_steps=2": "claims.profiles=[x.csv]",
+    "task=rtable latency=mi355x": "task=bounds",
+    "task=rtable trace.split=tuning": "task=run",
+    "task=bounds server.lag=1": "task=run",
+    "task=bounds burstiness=0.5": "task=capacity",
+    "task=calibrate trace.domains=[code]": "task=bounds",
+    "task=published latency=mi355x": "published.table=treespark_load",
+    "task=published published.table=cast_mass published.fit_domain=math500": (
+        "published.table=decoding"
+    ),
+    "task=published published.table=treespark_load max_concurrency=4": (
+        "published.table=treespark_theta"
+    ),
+}
+
+
+@pytest.mark.parametrize("line", NEEDS)
+def test_a_setting_counts_with_what_it_needs_and_else_it_is_said(line):
+    (found,) = said(line)
+    assert found.startswith(f"no effect of {line.split()[-1]}; ")
+    assert said(f"{line} {NEEDS[line]}") == []
+
+
+def test_every_rule_is_tried():
+    found = " ".join(one for line in NEEDS for one in said(line))
+    assert [rule.where for rule in RULES if rule.where not in found] == []
+
+
+def test_the_tables_cover_every_setting_and_task():
+    assert set(READ_BY) >= {*GROUPS, *OPTIONAL, *OF_TASKS, *SCALARS} - {"task"}
+    for readers in READ_BY.values():
+        assert set(readers.split()) <= set(TASKS)
+    assert set(PUBLISHED) <= set(TABLES)
+
+
+def test_a_sweep_in_which_it_counts_once_is_quiet():
+    closed, opened = ["burstiness=0.5", "burstiness=1"], ["request_rate=20"]
+    assert said(*closed, *opened) == []
+    (found,) = said("burstiness=0.5", "burstiness=1", "burstiness=2 max_concurrency=2")
+    assert found.startswith("no effect of burstiness=0.5,2; ")
+
+
+def experiment(name: str) -> list[dict]:
+    """Its jobs, with one of the values of one of its swept settings each."""
+    node = yaml.safe_load((CONF / "experiment" / f"{name}.yaml").read_text())
+    words = list(node.pop("defaults", ()))
+    params = (node.pop("hydra", {}).get("sweeper") or {}).get("params") or {}
+    bases = [changed(defaults(), [w for e in words if isinstance(e, dict) for w in options(e)])]
+    for entry in words:
+        bases += experiment(entry) if isinstance(entry, str) else []
+    for config in bases:
+        merge(config, {key: value for key, value in node.items() if key not in BESIDE})
+    return [*bases, *(changed(config, [w]) for config in bases for w in swept(params))]
+
+
+def options(entry: dict) -> list[str]:
+    found = {key.removeprefix("override /"): value for key, value in entry.items()}
+    return [f"{key}={value}" for key, value in found.items() if "/" not in key]
+
+
+def swept(params: dict) -> Iterator[str]:
+    parser = OverridesParser.create()
+    for key, value in params.items():
+        override = parser.parse_override(f"{key}={value}")
+        if override.is_choice_sweep():
+            yield from (f"{key}={one}" for one in override.sweep_string_iterator())
+
+
+def merge(config: dict, node: dict) -> None:
+    for key, value in node.items():
+        if isinstance(value, dict) and isinstance(config.get(key), dict):
+            merge(config[key], value)
+        else:
+            config[key] = value
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_shipped_experiments_are_quiet(name):
+    assert list(idle(experiment(name))) == []
+
+
+def test_it_is_said_once_on_stderr_and_the_run_goes_on(here, recorded, capsys):
+    words = [f"trace={recorded}", "policy=autoregressive", "num_prompts=4", "burstiness=0.5"]
+    assert main([*words, "hydra.run.dir=out"]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == (
+        "warning: no effect of burstiness=0.5; what would make it count: an open loop "
+        "(request_rate below inf, no file's arrivals)\n"
+    )
+    assert "results in out" in printed.out
+    assert main(["-m", *words, "seed=0,1", "hydra.sweep.dir=runs"]) == 0
+    assert capsys.readouterr().err.count("warning") == 1
+
+
+def test_tasks_say_what_they_do_not_read(here, recorded, capsys):
+    words = ["task=bounds", f"trace={recorded}", "bounds.nodes=7", "bounds.batches=[1]"]
+    assert main([*words, "request_rate=5", "server.replicas=4", "hydra.run.dir=out"]) == 0
+    assert capsys.readouterr().err == (
+        "warning: no effect of server.replicas=4, request_rate=5; task=bounds does not read it, "
+        "task=run does\n"
+    )
+    assert main([*words, "hydra.run.dir=out"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_what_is_refused_is_only_refused(here, recorded, capsys):
+    assert main([f"trace={recorded}", "burstiness=0.5", "max_concurrency=0"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1

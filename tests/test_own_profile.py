@@ -1,0 +1,129 @@
+"""A user's own latency profile: the README's runs, and one that is too small is named."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import yaml
+
+from simulator.app import main
+from simulator.cost import StepCost, find_profile
+from simulator.load_policy import make_policy
+from simulator.run import Job, prepare, tables_of
+from simulator.settings import Settings
+from simulator.tournament.options import read_option
+from tests.test_profiles import HEADER
+from traces.errors import InputError
+from traces.io import read_recording
+
+ROOT = Path(__file__).parents[1]
+README = ROOT / "traces" / "latency" / "README.md"
+MARKER = "<!-- example-profile -->"
+POLICIES = sorted(path.stem for path in (ROOT / "conf" / "policy").glob("*.yaml"))
+
+
+def section() -> str:
+    return README.read_text(encoding="utf-8").split(MARKER, 1)[1].split("\n## ", 1)[0]
+
+
+def files() -> dict[str, str]:
+    """The section's files: a name in backquotes, a colon at the line's end, a fenced block."""
+    found = re.findall(r"`(my_gpu[\w.]*)`[^`\n]*:\n\n```\w+\n(.*?)^```$", section(), re.S | re.M)
+    return dict(found)
+
+
+def command() -> list[str]:
+    """The words behind `python -m simulator`."""
+    (line,) = re.findall(r"^```bash\n(.*?)\n```$", section(), re.S | re.M)
+    assert line.startswith("python -m simulator ")
+    return shlex.split(line)[3:]
+
+
+@pytest.fixture
+def copied(here) -> Path:
+    for name, text in files().items():
+        (here / name).write_text(text)
+    return here
+
+
+def test_the_readmes_profile_is_whole():
+    assert set(files()) == {"my_gpu.yaml", "my_gpu.csv", "my_gpu.draft.csv"}
+
+
+def test_the_readmes_command_runs(copied, recorded):
+    """A lone request pays the drafter's 1.2 ms and a captured size from 16 to 128."""
+    words = [*command(), f"trace={recorded}", "max_concurrency=1", "num_prompts=6"]
+    assert main([*words, "hydra.run.dir=out"]) == 0
+    summary = json.loads((copied / "out/summary.json").read_text())
+    assert (summary["policy"], summary["latency"]["profile"]) == ("cast", "my_gpu")
+    assert summary["step_ms"]["draft"] == pytest.approx(1.2)
+    assert 9.2 <= summary["step_ms"]["verify"] <= 11.0 + 1e-9
+    assert summary["cost_shares"]["time"]["modelled"] == 0
+
+
+@pytest.mark.parametrize("batch", [1, 16])
+def test_the_readmes_plain_steps_cost_what_it_says(copied, recorded, batch):
+    """One packed token at batch 1 is in the table, 16 of 16 requests as well."""
+    words = [*command(), "policy=autoregressive", f"trace={recorded}", f"max_concurrency={batch}"]
+    assert main([*words, f"num_prompts={6 * batch}", "hydra.run.dir=out"]) == 0
+    step_ms = json.loads((copied / "out/summary.json").read_text())["step_ms"]["verify"]
+    assert step_ms == pytest.approx({1: 9.0, 16: 9.6}[batch])
+
+
+# Two rows, and the policies that cannot fit on them: CAST's line wants two sizes from 16 to 128,
+# BASTION's roofline one from 16 to 512, CaDDTree's curve one up to 1,024, and the measured width
+# one from 2 on that a mass of at most 127 nodes reaches.
+PROBED = {"cast", "cast_measured", "caddtree", "caddtree_batch", "bastion"}
+TOO_FEW = {
+    "small": ("1,1,10.0,eager\n1,4,10.5,eager\n", {"cast", "bastion"}),
+    "one": ("1,1,10.0,eager\n1,64,12.0,eager\n", {"cast"}),
+    "large": ("1,2000,10.0,eager\n1,4000,10.5,eager\n", PROBED),
+    "batch": ("4,4,10.0,eager\n4,64,12.0,eager\n", PROBED),
+}
+
+
+def write_rows(folder: Path, name: str) -> str:
+    header = {**HEADER, "fixed": {"kv_prefix_tokens": 512}}
+    (folder / f"{name}.yaml").write_text(yaml.safe_dump(header))
+    rows = "batch,packed_tokens_total,verify_ms,regime\n" + TOO_FEW[name][0]
+    (folder / f"{name}.csv").write_text(rows)
+    (folder / f"{name}.draft.csv").write_text("batch,draft_ms\n1,1.0\n")
+    return str(folder / f"{name}.csv")
+
+
+@pytest.fixture(scope="module")
+def tables(recorded):
+    return tables_of(read_recording(recorded))
+
+
+@pytest.mark.parametrize("name", TOO_FEW)
+def test_two_rows_do_or_name_file_and_policy(recorded, tables, tmp_path, monkeypatch, name):
+    """Whoever cannot fit on them says whose file it is, who asks, and what would do."""
+    monkeypatch.setenv("SPECSIM_CACHE", str(tmp_path))
+    path, recording, said = write_rows(tmp_path, name), read_recording(recorded), {}
+    for policy in POLICIES:
+        node = read_option("policy", policy, "policy")
+        cost, made = StepCost(find_profile(path)), make_policy(node)
+        everyone = recording.sequences_of("report")
+        job = Job({"policy": node}, Settings(), recording, everyone, cost, made, tables)
+        try:
+            prepare(job)
+        except InputError as error:
+            said[policy] = str(error)
+    assert set(said) == TOO_FEW[name][1]
+    for policy, text in said.items():
+        assert text.startswith(f"policy {policy}: latency profile {path}: ")
+        assert "; accepted" in text
+
+
+def test_the_command_says_so_in_one_line(here, recorded, capsys):
+    write_rows(here, "small")
+    assert main(["policy=cast", f"trace={recorded}", "latency=small.csv"]) == 2
+    assert capsys.readouterr().err == (
+        "error: policy cast: latency profile small.csv: width probe of a lone request at 1, 4 "
+        "packed tokens; accepted: at least two sizes from 16 to 128\n"
+    )
