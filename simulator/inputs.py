@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from traces.catalog import recording_path
 from traces.errors import InputError
 from traces.io import read_recording
 from traces.recording import Recording
+
+FILES = (".csv", ".yaml", ".draft.csv", ".prefill.csv")  # of a latency profile
 
 
 def settled(cfg: Mapping[str, Any]) -> dict[str, Any]:
@@ -121,11 +124,22 @@ def load_cost(latency: Mapping[str, Any]) -> StepCost:
     Raises:
         InputError: see `simulator.cost.build_step_cost`.
     """
-    return _cost(json.dumps(latency, sort_keys=True))
+    return _cost(json.dumps(latency, sort_keys=True), _states(latency.get("profile")))
+
+
+def _states(profile: Any) -> tuple:
+    """Path, time and size of a user's own profile: one that is edited meanwhile is another one."""
+    path = Path(str(profile))
+    if path.suffix != ".csv":
+        return ()
+    stats = (
+        (file, file.stat()) for file in map(path.absolute().with_suffix, FILES) if file.exists()
+    )
+    return tuple((str(file), stat.st_mtime_ns, stat.st_size) for file, stat in stats)
 
 
 @lru_cache(maxsize=32)
-def _cost(latency: str) -> StepCost:
+def _cost(latency: str, _states: tuple) -> StepCost:
     return build_step_cost(json.loads(latency))
 
 

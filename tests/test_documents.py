@@ -20,7 +20,8 @@ PAGES = sorted(
 README = ROOT / "README.md"
 LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)")
 COMMAND = re.compile(r"(?:python -m )?simulator ((?:[^`#|\n]|\|(?! ))*)")
-OTHERS = ("--config-dir", "--help", "FILE", "NAME", "...", "my_", "azure.csv")  # a reader's own files
+# What only a reader has.
+OTHERS = ("--config-dir", "--help", "FILE", "NAME", "...", "my_", "azure.csv")
 
 
 def anchor(heading: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 from pathlib import Path
@@ -12,6 +13,7 @@ import yaml
 
 from simulator.app import main
 from simulator.cost import StepCost, find_profile
+from simulator.inputs import load_cost
 from simulator.load_policy import make_policy
 from simulator.run import Job, prepare, tables_of
 from simulator.settings import Settings
@@ -21,7 +23,8 @@ from traces.errors import InputError
 from traces.io import read_recording
 
 ROOT = Path(__file__).parents[1]
-README = ROOT / "traces" / "latency" / "README.md"
+SHIPPED = ROOT / "traces" / "latency"
+README = SHIPPED / "README.md"
 MARKER = "<!-- example-profile -->"
 POLICIES = sorted(path.stem for path in (ROOT / "conf" / "policy").glob("*.yaml"))
 
@@ -127,3 +130,20 @@ def test_the_command_says_so_in_one_line(here, recorded, capsys):
         "error: policy cast: latency profile small.csv: width probe of a lone request at 1, 4 "
         "packed tokens; accepted: at least two sizes from 16 to 128\n"
     )
+
+
+def test_an_edited_profile_is_read_again(tmp_path):
+    """In one process, as a notebook does: the same path, other numbers."""
+    path = tmp_path / "gpu.csv"
+    path.with_suffix(".yaml").write_bytes((SHIPPED / "b300.yaml").read_bytes())
+    path.with_suffix(".draft.csv").write_bytes((SHIPPED / "b300.draft.csv").read_bytes())
+    text = (SHIPPED / "b300.csv").read_text()
+    assert "\n1,5.109,cuda_graph\n" in text
+    found = []
+    for ms in ("5.109", "5.25"):
+        path.write_text(text.replace("\n1,5.109,", f"\n1,{ms},"))
+        os.utime(path, (0, len(found)))  # clocks of disks may be slow
+        cost = load_cost({"profile": str(path)})
+        found.append(cost.profile.verify[0].verify_ms)
+    assert found == [5.109, 5.25]
+    assert load_cost({"profile": str(path)}) is cost

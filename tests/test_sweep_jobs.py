@@ -8,11 +8,13 @@ from contextlib import contextmanager
 import pytest
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf, open_dict
 
 from simulator.command_line import CONF, parse, survey
 from simulator.sweep.composed import OURS
 from simulator.sweep.loader import Composing
+from simulator.sweep.names import job_name
 from simulator.sweep.plan import planned
 
 JOBS = [
@@ -97,11 +99,26 @@ def test_objectives_are_left_out_of_folders():
         (["hydra.sweep.subdir=${hydra:job.name}"], "its job alone sees that"),
     ],
 )
-def test_a_folder_that_is_not_known_yet(words, why):
+def test_a_folder_that_is_not_known_yet(words, why, monkeypatch):
     with hydras(*words) as (loader, master):
+        monkeypatch.setattr(HydraConfig.instance(), "cfg", master)  # as after a job
         ours = Composing(loader, master, elsewhere=False)
         job = planned(["seed=3"], ours.load_sweep_config(master, ["seed=3"]))
         assert (job.folder, job.is_finished) == (None, False), why
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["policy=cast", "latency.profile=my.csv", "latency.name=null", "seed=3"],
+         "policy=cast latency=my.csv seed=3"),
+        (["latency.profile='my own.csv'", "latency.name=null"], "latency='my own.csv'"),
+        (["trace.recording=a.safetensors", "++objective=request_goodput"], "trace=a.safetensors"),
+        (["latency.profile=b300", "latency.name=null"], "latency.profile=b300 latency.name=null"),
+    ],
+)  # fmt: skip
+def test_files_are_shown_as_they_are_typed(words, shown):
+    assert job_name(words) == shown
 
 
 def test_a_refused_job_is_never_finished():

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from omegaconf import DictConfig, OmegaConf
 
+from simulator.command_line import FILES
 from simulator.sweep.objective import KEYS
 
 LONGEST = 200  # characters of a job's folder name
@@ -23,8 +24,18 @@ def folder_name(overrides: str) -> str:
 
 
 def job_name(overrides: Iterable[str]) -> str:
-    """What its line on the terminal calls a job: its overrides, the search's own left out."""
-    return " ".join(word for word in overrides if word.lstrip("+").partition("=")[0] not in KEYS)
+    """What its line on the terminal calls a job: its overrides, the search's own left out.
+
+    Files in place of a group's option are shown as they are typed.
+    """
+    words = [word for word in overrides if word.lstrip("+").partition("=")[0] not in KEYS]
+    own = {word.partition("=")[0]: word for word in words}
+    for group, (key, endings) in FILES.items():
+        word = own.get(f"{group}.{key}", "")
+        if word.strip("'").endswith(endings):
+            words[words.index(word)] = group + word.removeprefix(f"{group}.{key}")
+            words = [other for other in words if other != f"{group}.name=null"]
+    return " ".join(words)
 
 
 def task_overrides(hydra: DictConfig) -> list[str]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -46,12 +48,24 @@ def planned(overrides: Sequence[str], config: DictConfig) -> Planned:
     """
     name = job_name(task_overrides(config.hydra))
     try:
-        folder = os.path.abspath(config.hydra.sweep.dir)
-        folder = Path(folder, str(OmegaConf.select(config, "hydra.sweep.subdir")))
-        content = {str(key): _plain(config[key]) for key in config if key != "hydra"}
+        with _before_any_job():
+            folder = os.path.abspath(config.hydra.sweep.dir)
+            folder = Path(folder, str(OmegaConf.select(config, "hydra.sweep.subdir")))
+            content = {str(key): _plain(config[key]) for key in config if key != "hydra"}
     except (OmegaConfBaseException, ValueError):
         return Planned(overrides, name, None, None)
     return Planned(overrides, name, folder, _hash(content))
+
+
+@contextmanager
+def _before_any_job() -> Iterator[None]:
+    """Within the block ``${hydra:KEY}`` is not that of the job that ran last in this process."""
+    running = HydraConfig.instance()
+    before, running.cfg = running.cfg, None
+    try:
+        yield
+    finally:
+        running.cfg = before
 
 
 def _plain(node: Any) -> Any:

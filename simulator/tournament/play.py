@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from simulator.cost import Source
+from simulator.cost import Source, StepCost
 from simulator.fair_load import rejection
 from simulator.inputs import choose_sequences, load_cost, load_recording
 from simulator.ledger import Facts
@@ -45,7 +45,7 @@ class Match:
             "files": files_hash(self.policy),
             "recording": recording.content_hash,
             "texts": [self.trace["split"], self.trace["domains"]],
-            "profile": _profile(json.dumps(self.latency, sort_keys=True)),
+            "profile": _profile(load_cost(self.latency)),
             "latency": {k: v for k, v in self.latency.items() if k not in ("name", "profile")},
             "load": asdict(self.load) | {"request_rate": None},  # always inf, which JSON lacks
         }
@@ -53,9 +53,9 @@ class Match:
 
 
 @cache
-def _profile(latency: str) -> str:
-    """sha256 of the tables that a node names."""
-    return hashlib.sha256(repr(load_cost(json.loads(latency)).profile).encode()).hexdigest()
+def _profile(cost: StepCost) -> str:
+    """sha256 of its tables."""
+    return hashlib.sha256(repr(cost.profile).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
