@@ -132,7 +132,7 @@ def check_key(data: dict, name: str, check: Check, where: str = "") -> None:
     accepts, accepted = check
     node = data
     for key in name.split("."):
-        if key not in node:
+        if not isinstance(node, dict) or key not in node:
             raise InputError(f"incomplete: {where}{name} is missing, expected {accepted}")
         node = node[key]
     if not accepts(node):

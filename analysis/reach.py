@@ -113,8 +113,8 @@ def _batch(block: Block, run: Summary) -> int:
             f"{run.path}: request_rate is {block.load.request_rate:g}, expected a closed loop: the "
             "bounds are of constant batches"
         )
-    most = (run.data.get("server") or {}).get("max_num_seqs", block.load.max_concurrency)
-    return min(block.load.max_concurrency, most)
+    most = (run.data.get("server") or {}).get("max_num_seqs")
+    return min(block.load.max_concurrency, most or block.load.max_concurrency)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -13,9 +13,9 @@ def _rng(seed: int) -> np.random.Generator:
 
 
 def _tied_pool():
-    """Log-probabilities rounded to multiples of 1/2, so path sums are exact and often equal."""
+    """Log-probabilities cut to multiples of 1/2, so path sums are exact and often equal."""
     recording = make_pool(_rng(3), depths=3, pool=5, lengths=[12] * 6)
-    rounded = {name: np.round(recording[name] * 2) / 2 for name in ("pool_logprob", "path_logq")}
+    rounded = {name: np.floor(recording[name] * 2) / 2 for name in ("pool_logprob", "path_logq")}
     return build_recording(recording.meta, dict(recording.arrays) | rounded, "tied pool")
 
 

@@ -6,10 +6,12 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from real_runner.generate import BANNED, decode  # noqa: E402
+from real_runner.pair.config import DrafterConfig, TargetConfig  # noqa: E402
 from real_runner.recording.texts import Prompt, Text, write_texts  # noqa: E402
 from real_runner.recording.trace import draft_hidden, pool_scores, trace_target  # noqa: E402
 from real_runner.train.text import EOS  # noqa: E402
 from tests.tiny_pair import KINDS, TAPS, continuation, full_draft, tiny_pair  # noqa: E402
+from traces.errors import InputError  # noqa: E402
 
 PROMPTS, SEEDS = [[0, 9, 8, 7], [0, 30], [0, 11, 12, 13, 14, 15, 16]], [101, 102, 103]
 
@@ -131,3 +133,18 @@ def test_markov_bias_is_the_product_of_its_factors(pair):
     w1, w2 = drafter.markov
     product = w1 @ w2.T
     assert torch.allclose(drafter.model.bias(torch.tensor([7, 9])), product[[7, 9]], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("config", "name", "size"),
+    [
+        (TargetConfig, "layers", 10**9),
+        (TargetConfig, "vocab_size", 0),
+        (TargetConfig, "width", 256.0),
+        (DrafterConfig, "block", True),
+        (DrafterConfig, "markov_rank", -1),
+    ],
+)
+def test_sizes_that_are_none_are_refused_before_anything_is_built(config, name, size):
+    with pytest.raises(InputError, match=f"^{name}: {size}; accepted: a whole number"):
+        config(**{name: size})

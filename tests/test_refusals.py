@@ -133,9 +133,19 @@ def test_a_failure_while_writing_leaves_no_half_files(here, recorded, monkeypatc
     assert list(here.iterdir()) == []
 
 
-def test_module_exits_with_status_2_and_one_line(here, recorded):
+@pytest.mark.parametrize(
+    ("word", "line"),
+    [
+        ("max_concurrency=0", "max_concurrency is 0; accepted: a whole number of at least 1"),
+        (
+            "policy._target_=no_module.X",
+            "policy._target_ 'no_module.X': No module named 'no_module'",
+        ),
+    ],
+)
+def test_module_exits_with_status_2_and_one_line(here, recorded, word, line):
     done = subprocess.run(
-        [sys.executable, "-m", "simulator", f"trace={recorded}", "max_concurrency=0"],
+        [sys.executable, "-m", "simulator", f"trace={recorded}", word],
         cwd=here,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -143,5 +153,5 @@ def test_module_exits_with_status_2_and_one_line(here, recorded):
         check=False,
     )
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "error: max_concurrency is 0; accepted: a whole number of at least 1\n"
+    assert done.stderr == f"error: {line}\n"
     assert list(here.iterdir()) == []

@@ -7,7 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from traces.checks import SLACK, fail_where, refuse_not_finite, refuse_positive, refuse_tokens
+from traces.checks import (
+    fail_where,
+    most_mass,
+    refuse_not_finite,
+    refuse_positive,
+    refuse_tokens,
+)
 from traces.validate_tree import check_tree
 
 Arrays = Mapping[str, np.ndarray]
@@ -46,21 +52,28 @@ def _check_pool(meta: dict[str, Any], arrays: Arrays, source: str) -> None:
     fail_where(rising, logprob, "pool_logprob", source, accepted)
     _refuse_duplicates(tokens, source)
     _check_sums(logprob, source)
-    _check_path_in_pool(arrays, source)
+    _check_path_in_pool(arrays, bool(meta.get("per_round")), source)
 
 
 def _check_sums(logprob: np.ndarray, source: str) -> None:
     """Probabilities of one row are part of a law."""
-    total = np.exp(logprob, dtype=np.float32).sum(axis=-1)  # (A, D)
+    total, most = _mass(logprob), most_mass(logprob.shape[-1])
     over = np.zeros(logprob.shape, dtype=bool)
-    over[..., 0] = total > SLACK
+    over[..., 0] = total > most
     fail_where(
         over,
         logprob,
         "pool_logprob",
         source,
-        lambda i: f"probabilities that add up to at most 1, not {total[i[:2]]:.4g}, in its row",
+        lambda i: (
+            f"a row that adds up to a probability of at most {most:.4g}, not {total[i[:2]]:.4g}"
+        ),
     )
+
+
+def _mass(logprob: np.ndarray) -> np.ndarray:
+    """Probability of every row, (A, D) float64."""
+    return np.exp(logprob, dtype=np.float32).sum(axis=-1, dtype=np.float64)
 
 
 def _refuse_duplicates(tokens: np.ndarray, source: str) -> None:
@@ -77,8 +90,12 @@ def _refuse_duplicates(tokens: np.ndarray, source: str) -> None:
     fail_where(bad, tokens, "pool_token", source, "a token not earlier in its row")
 
 
-def _check_path_in_pool(arrays: Arrays, source: str) -> None:
-    """`path_logq` agrees with the pool entry of the realised token, or lies below the pool."""
+def _check_path_in_pool(arrays: Arrays, renormalised: bool, source: str) -> None:
+    """`path_logq` agrees with the pool entry of the realised token, or lies below the pool.
+
+    renormalised: a log's candidates make up the whole law, and a token that is none of them has the
+    score of the last; otherwise what lies outside is part of the same law.
+    """
     depths = arrays["pool_token"].shape[1]
     following = arrays["anchor_pos"].astype(np.int64)[:, None] + 1 + np.arange(depths)
     realised = arrays["tokens"][following]  # (A, D)
@@ -104,4 +121,19 @@ def _check_path_in_pool(arrays: Arrays, source: str) -> None:
         "path_logq",
         source,
         lambda i: f"at most {last[i]:.4g}, the last of the pool that lacks the realised token",
+    )
+    if not renormalised:
+        _check_outside(logprob, path, ~in_pool, source)
+
+
+def _check_outside(logprob: np.ndarray, path: np.ndarray, outside: np.ndarray, source: str) -> None:
+    """The pool and a realised token outside it are parts of one law."""
+    most = most_mass(logprob.shape[-1] + 1)
+    total = _mass(logprob) + np.where(outside, np.exp(path - AGREEMENT, dtype=np.float64), 0)
+    fail_where(
+        outside & (total > most),
+        path,
+        "path_logq",
+        source,
+        lambda i: f"what its pool leaves of a probability of {most:.4g}",
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from traces.checks import SLACK, fail_where, refuse_tokens
+from traces.checks import fail_where, most_mass, refuse_tokens
 from traces.errors import InputError
 from traces.schema import PADDING
 from traces.tree import node_depths, path_nodes
@@ -80,13 +80,17 @@ def _check_sums(logq: np.ndarray, parent: np.ndarray, source: str) -> None:
     group = start + np.where(used, parent, 0) + 1
     mass = np.where(used, np.exp(logq, dtype=np.float32), 0)
     total = np.bincount(group.ravel(), mass.ravel(), rows * (nodes + 1))
-    over = used & (total[group] > SLACK)
+    most = most_mass(np.bincount(group.ravel(), used.ravel(), rows * (nodes + 1)))
+    over = used & (total > most)[group]
     fail_where(
         over,
         logq,
         "tree_logq",
         source,
-        lambda i: f"siblings that add up to a probability of 1, not {total[group[i]]:.4g}",
+        lambda i: (
+            f"siblings that add up to a probability of at most {most[group[i]]:.4g}, not "
+            f"{total[group[i]]:.4g}"
+        ),
     )
 
 

@@ -6,6 +6,23 @@ from dataclasses import asdict, dataclass
 
 from traces.errors import InputError
 
+MOST = {  # a file that says more describes no small pair, and would take all memory
+    "vocab_size": 2**18,
+    "layers": 128,
+    "width": 2**13,
+    "heads": 128,
+    "feed_forward": 2**15,
+    "block": 256,
+    "markov_rank": 2**13,
+}
+
+
+def _check_sizes(config: TargetConfig | DrafterConfig) -> None:
+    for name, most in MOST.items():
+        size, least = getattr(config, name, 1), 0 if name == "markov_rank" else 1
+        if type(size) is not int or not least <= size <= most:
+            raise InputError(f"{name}: {size!r:.40}; accepted: a whole number, {least} to {most}")
+
 
 @dataclass(frozen=True, slots=True)
 class TargetConfig:
@@ -19,6 +36,7 @@ class TargetConfig:
     rope_base: float = 10_000.0
 
     def __post_init__(self):
+        _check_sizes(self)
         if self.width % self.heads or (self.width // self.heads) % 2:
             raise InputError(f"width: {self.width} must split into {self.heads} heads of even size")
 
@@ -43,6 +61,7 @@ class DrafterConfig:
     markov_rank: int = 0
 
     def __post_init__(self):
+        _check_sizes(self)
         if self.kind not in ("block", "semi_autoregressive"):
             raise InputError(f"kind: {self.kind!r} is not one of block, semi_autoregressive")
         if (self.kind == "semi_autoregressive") != (self.markov_rank > 0):

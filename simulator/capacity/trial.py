@@ -170,12 +170,15 @@ def time_shares(facts: Facts) -> dict[str, float]:
 def read_trial(data: Mapping[str, Any]) -> Trial:
     """A trial as it was kept; ValueError for what is none."""
     trial = Trial(**data)
-    numbers = (trial.load, trial.seconds, trial.stay_s, trial.growth, trial.attained)
+    shares = (trial.attained, *trial.shares.values(), *trial.missed.values())
     optional = (trial.request_throughput, trial.output_throughput, trial.goodput)
-    found = [*numbers, *(one for one in optional if one is not None)]
-    found += [*trial.shares.values(), *trial.missed.values()]
-    found += [level for level in trial.levels_ms.values() if level is not None]
-    if not all(isinstance(one, int | float) and math.isfinite(one) for one in found):
+    optional = (*optional, *trial.levels_ms.values())
+    found = [trial.load, trial.seconds, trial.stay_s, *shares]
+    found += [one for one in optional if one is not None]
+    numbers = all(isinstance(one, int | float) for one in (*found, trial.growth))
+    if not numbers or not all(0 <= one < math.inf for one in found) or max(shares) > 1 + 1e-9:
+        raise ValueError("not the numbers of a trial")
+    if not math.isfinite(trial.growth):
         raise ValueError("not the numbers of a trial")
     if not all(type(one) is int for one in (trial.seed, trial.requests, trial.judged)):
         raise ValueError("not the numbers of a trial")

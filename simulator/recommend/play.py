@@ -184,4 +184,8 @@ def read_kept(data: Mapping[str, Any]) -> Kept:
     good = all(isinstance(one, int | float) and 0 <= one < math.inf for one in numbers)
     if not good or len({len(one) for one in lists}) > 1:
         raise ValueError("not the numbers of a result")
+    shares = max(kept.modelled, kept.clamped) <= 1 + 1e-9  # sums of seconds round
+    within = all(one <= all_ for one, all_ in zip(kept.good, kept.requests, strict=True))
+    if not shares or not within or (kept.nodes or 0) < 0:
+        raise ValueError("not the numbers of a result")
     return kept

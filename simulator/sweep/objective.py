@@ -6,7 +6,6 @@ same run with another objective is the same run.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 from simulator.results import SUMMARY
 from traces.errors import InputError
+from traces.strict_json import loads
 
 KEYS = ("objective", "direction")
 _MOST = (
@@ -46,7 +46,11 @@ class Objective:
         Raises:
             InputError: the run has no such number.
         """
-        value = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))[self.name]
+        path = folder / SUMMARY
+        try:
+            value = loads(path.read_text(encoding="utf-8"))[self.name]
+        except (ValueError, KeyError, TypeError):
+            raise InputError(f"{path}: accepted: the summary of a run, with {self.name}") from None
         if value is None:
             raise InputError(
                 f"objective is {self.name!r}, which this run has not: too few requests are "

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from simulator.latency_file import LONGEST
 from traces.errors import InputError
 from traces.plain_yaml import load_yaml
 
@@ -49,17 +50,34 @@ def read_like(group: str, name: Any, like: Mapping[str, Any], where: str) -> dic
 
 
 def _read(path: Path) -> dict[str, Any]:
-    from omegaconf import OmegaConf
-    from yaml import YAMLError
-
     try:
-        load_yaml(path.read_text(encoding="utf-8"))  # refuses what no configuration needs
-        node = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
-    except (OSError, ValueError, YAMLError) as error:
+        text = path.read_text(encoding="utf-8")
+        if len(text) > LONGEST:
+            raise ValueError(f"{len(text)} characters, more than {LONGEST}")
+        node = load_yaml(text)
+    except (OSError, ValueError) as error:
         raise InputError(f"{path}: no YAML that can be read ({_first_line(error)})") from error
     if not isinstance(node, dict):
         raise InputError(f"{path}: holds no keys; accepted: KEY: VALUE lines")
+    _check_plain(path, node)
     return node
+
+
+def _check_plain(path: Path, node: Any) -> None:
+    """Values are plain, keys of one mapping are names or numbers, texts stand for themselves."""
+    if isinstance(node, dict):
+        kinds = {float if type(key) is int else type(key) for key in node}
+        if not kinds <= {str} and not kinds <= {float}:
+            raise InputError(f"{path}: keys {list(node)!r:.60}; accepted: names, or numbers")
+        for inner in node.values():
+            _check_plain(path, inner)
+    elif isinstance(node, list):
+        for inner in node:
+            _check_plain(path, inner)
+    elif isinstance(node, str) and "${" in node:
+        raise InputError(f"{path}: holds {node!r:.60}; accepted: texts without interpolations")
+    elif type(node) not in (str, int, float, bool, type(None)):
+        raise InputError(f"{path}: holds {str(node)!r:.60}; accepted: plain values")
 
 
 def _first_line(error: Exception) -> str:

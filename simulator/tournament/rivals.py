@@ -142,6 +142,8 @@ def _read_grid(where: str, grid: Any) -> dict[str, Sequence[Any]]:
     if not isinstance(grid, Mapping):
         raise InputError(f"{where} is {grid!r}; accepted: {{setting: [values]}}")
     for key, values in grid.items():
+        if not isinstance(key, str):
+            raise InputError(f"{where} has the key {key!r:.40}; accepted: names of settings")
         if values != DEPTHS and not (isinstance(values, list) and values):
             raise InputError(
                 f"{where}.{key} is {values!r}; accepted: a list of values, or {DEPTHS}"

@@ -30,9 +30,9 @@ STILL_S = 300.0  # without a word from the process, on a clock: it waits for som
 
 def targets() -> list[Target]:
     """All targets; those of the live side where torch is installed."""
-    from tests.fuzz import profiles, recordings, results, stores, workloads
+    from tests.fuzz import named, profiles, recordings, results, stores, workloads
 
-    parts = (recordings, profiles, workloads, results, stores)
+    parts = (recordings, profiles, workloads, results, stores, named)
     found = [target for part in parts for target in part.TARGETS]
     try:
         import torch  # noqa: F401

@@ -81,8 +81,16 @@ def _target(name: str, result: dict[str, Any], read: Callable[[Any], Any]) -> Ta
         for one in found.values():
             if not isinstance(one, str):
                 _check(asdict(one), result)
+                assert all(0 <= share <= 1 + 1e-9 for share in _shares(one))
 
     return Target(f"{name} store", _make(result), {FILE: json_damaged}, read_all, check)
+
+
+def _shares(one: Any) -> list[float]:
+    """Those that a result has, by the names of its fields."""
+    single = (getattr(one, name, 0.0) for name in ("attained", "modelled", "clamped"))
+    tables = (getattr(one, name, {}) for name in ("shares", "missed"))
+    return [*single, *(share for table in tables for share in table.values())]
 
 
 def _check(found: Any, good: Any) -> None:

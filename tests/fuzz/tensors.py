@@ -87,7 +87,7 @@ def _metadata_damaged(data: bytes, rng: np.random.Generator) -> bytes:
 
 def _content_damaged(data: bytes, rng: np.random.Generator) -> bytes:
     """Arrays with other numbers, types or shapes, gone, or more of them."""
-    arrays = {name: array.copy() for name, array in load(data).items()}
+    arrays = {name: array.copy() for name, array in sorted(load(data).items())}
     for _ in range(int(rng.integers(1, 3))):
         name = list(arrays)[int(rng.integers(len(arrays)))]
         arrays = _array_damaged(arrays, name, rng) or arrays
