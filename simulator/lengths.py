@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from simulator.load_policy import file_hash
 from simulator.workload import BLOCK, Columns
 from simulator.workload_settings import WorkloadSettings
 from traces.errors import InputError
@@ -100,7 +101,12 @@ class Lengths:
 
     def describe(self) -> dict[str, Any]:
         """For the summary: the file, and what was changed of it."""
-        return {"file": str(self.file.path), "format": self.file.format, **self._report}
+        return {
+            "file": str(self.file.path),
+            "sha256": file_hash(self.file.path),
+            "format": self.file.format,
+            **self._report,
+        }
 
     def following(self, shuffled: np.ndarray) -> np.ndarray:
         """(S,) the sequence behind each usable one: the next of its domain, round and round."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from traces.disk import disk_line
 from traces.errors import InputError
 
 PLUGINS = {"hydra/launcher": {"ray": "ray"}, "hydra/sweeper": {}}  # extras of groups of Hydra's
@@ -20,8 +21,8 @@ def one_line(error: BaseException, keys: Sequence[str] | None = None) -> str | N
 
     if isinstance(error, InputError):
         return _flat(str(error))
-    if isinstance(error, OSError) and error.filename is not None:
-        return _flat(f"{error.filename}: {error.strerror or error}; accepted: a usable path")
+    if isinstance(error, OSError) and (line := disk_line(error)) is not None:
+        return line
     if isinstance(error, MissingConfigException):
         return _missing_option(error)
     if isinstance(error, OverrideParseException):

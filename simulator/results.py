@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from simulator.cost import Source
 from simulator.ledger import Columns, Facts
 from simulator.metrics import measured, window_tokens
 from simulator.window import Window, find_window
+from traces.disk import named
 from traces.strict_json import loads
 
 SUMMARY, REQUESTS, STEPS = "summary.json", "requests.parquet", "steps.parquet"
@@ -54,12 +56,14 @@ def write_files(folder: Path, writers: dict[str, Callable[[Path], Any]]) -> None
     temporary = {name: folder / f".{name}.{os.getpid()}.tmp" for name in writers}
     try:
         for name, write in writers.items():
-            write(temporary[name])
+            with named(folder / name):
+                write(temporary[name])
         for name, path in temporary.items():
             os.replace(path, folder / name)
     finally:
         for path in temporary.values():
-            path.unlink(missing_ok=True)
+            with suppress(OSError):  # the disk's, which was said already
+                path.unlink(missing_ok=True)
 
 
 def request_columns(facts: Facts, domains: tuple[str, ...]) -> dict[str, Any]:

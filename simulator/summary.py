@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from simulator.ledger import Facts
-from simulator.load_policy import policy_name
+from simulator.load_policy import policy_name, source_hash
 from simulator.measures import Measures, measure, served
 from simulator.metrics import throughput_numbers
 from simulator.sketch import ERROR
@@ -139,6 +139,10 @@ def _what(job: Job) -> dict[str, Any]:
         "policy_config": {
             k: v for k, v in job.config["policy"].items() if k != "name" and k[0] != "_"
         },
+        "policy_code": {
+            "target": job.config["policy"]["_target_"],
+            "sha256": source_hash(job.policy),
+        },
         "policy_fit": plain(job.policy.describe()),
         "trace": trace_facts(job) | {"unique_prompts": min(len(job.sequences), settings.requests)},
         "latency": latency_facts(job),
@@ -185,6 +189,7 @@ def latency_facts(job: Job) -> dict[str, Any]:
         **priced,
         "prefill": job.cost.prefill,
         "profile": job.cost.profile.name,
+        "content_hash": job.cost.profile.content_hash,
         "hardware": header.hardware,
         "model": header.model,
         "num_gpus": header.num_gpus,

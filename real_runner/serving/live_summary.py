@@ -102,6 +102,7 @@ def _what(live: Live, load: Settings, policy: Policy, workload: Workload) -> dic
     return {
         "policy": policy_name(node),
         "policy_config": {k: v for k, v in node.items() if k != "name" and k[0] != "_"},
+        "policy_code": {"target": node["_target_"], "sha256": source_hash(policy)},
         "policy_fit": plain(policy.describe()),
         "trace": _trace(live, workload),
         "latency": _latency(live),
@@ -149,6 +150,7 @@ def _latency(live: Live) -> dict[str, Any]:
     return {
         "profile": "live",
         "told": plan.cost.profile.name,
+        "told_content_hash": plan.cost.profile.content_hash,
         **{f"told_{key}": node.get(key) for key in ("host", "packing", "draft_steps", "strict")},
         "hardware": hardware(target.device),
         "model": target.name,

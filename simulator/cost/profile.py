@@ -7,6 +7,7 @@ A profile NAME is three files: ``NAME.yaml`` (the header), ``NAME.csv`` (target 
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -37,6 +38,12 @@ class LatencyProfile:
     def modelled(self) -> bool:
         """True when the header says that no stopwatch was involved."""
         return self.header.kind == "modelled"
+
+    @property
+    def content_hash(self) -> str:
+        """sha256 of header and tables: what has the same is the same profile, whatever its name."""
+        parts = (self.header, self.verify, self.draft, self.prefill)
+        return hashlib.sha256(repr(parts).encode()).hexdigest()
 
     @property
     def described(self) -> str:

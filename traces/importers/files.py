@@ -6,10 +6,12 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from traces.disk import named
 from traces.errors import InputError
 from traces.importers.node import Node
 from traces.workloads.json_text import DECODER, FAULTS, fault_text
@@ -123,8 +125,9 @@ def write_all(writers: dict[Path, Callable[[Path], Any]]) -> None:
     temporary = {path: path.with_name(f".{path.name}.{os.getpid()}.tmp") for path in writers}
     try:
         for path, write in writers.items():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write(temporary[path])
+            with named(path):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write(temporary[path])
         for path, written in temporary.items():
             os.replace(written, path)
     except OSError as error:
@@ -133,7 +136,8 @@ def write_all(writers: dict[Path, Callable[[Path], Any]]) -> None:
         ) from None
     finally:
         for written in temporary.values():
-            written.unlink(missing_ok=True)
+            with suppress(OSError):  # the disk's, which was said already
+                written.unlink(missing_ok=True)
 
 
 def printable(text: str) -> str:
