@@ -35,7 +35,7 @@ from tests.synthetic import make_hidden
 
 CONF = Path(__file__).resolve().parents[1] / "conf" / "policy"
 SHIPPED = {path.stem: path for path in sorted(CONF.glob("*.yaml"))}
-ROUNDS, WAVES, DEPTHS, VOCAB, ANCHOR = 100_000, 20, 7, 16, 5
+ROUNDS, WAVES, DEPTHS, VOCAB, ANCHOR = 60_000, 20, 7, 16, 5
 TREE = {"_target_": "tests.sampled_cases.SampledTree"}
 FORCED = {
     "sampled tree": TREE | {"nodes": 24, "branch": 4, "threshold": 0.02},
