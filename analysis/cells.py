@@ -75,10 +75,29 @@ def percent(share: float) -> str:
     return f"{share:.0%}"
 
 
+def block_notes(block: Block, metrics: Sequence[Metric]) -> list[str]:
+    """What a reader of the block's table must know: requests never served, speedups missing."""
+    has_speedup = any(metric.key == SPEEDUP for metric in metrics)
+    return [*rejected_notes(block), *(baseline_notes(block) if has_speedup else [])]
+
+
+def rejected_notes(block: Block) -> list[str]:
+    """Rows whose requests were not all served, with counts over their seeds."""
+    return [
+        f"{row.label}: {row.rejected} of {row.requests} requests were rejected; they are in no "
+        "latency and meet no objective"
+        for row in block.rows
+        if row.rejected
+    ]
+
+
 def baseline_notes(block: Block) -> list[str]:
     """Why speedups are blank, or rest on fewer seeds than their row."""
     base = block.baseline
     if all(row.label != base for row in block.rows):
+        several = [row.label for row in block.rows if row.policy == base]
+        if several:
+            return [f"{base} ran as {', '.join(several)}: speedup left blank, see --baseline"]
         return [f"no {base} run of this setting at {block.load.title}: speedup left blank"]
     return [
         f"{SPEEDUP} of {row.label} rests on {len(row.paired)} of {len(row.runs)} seeds: "

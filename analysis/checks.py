@@ -89,7 +89,9 @@ _MAPPINGS: Check = (
 )
 # Keys that a summary may lack, or have as null.
 OPTIONAL: dict[str, Check] = {
-    **dict.fromkeys(("policy_config", "server", "window"), MAPPING),
+    **dict.fromkeys(("policy_config", "policy_code", "server", "window"), MAPPING),
+    **dict.fromkeys(("policy_code.target", "latency.content_hash"), TEXT),
+    "policy_code.sha256": (lambda value: isinstance(value, str), "a text"),
     "step_ms": _NUMBERS,
     "goodput": _NUMBERS,
     "by_domain": _MAPPINGS,
@@ -99,7 +101,7 @@ OPTIONAL: dict[str, Check] = {
     "window.start_s": NUMBER,
     "window.end_s": NUMBER,
     "window.requests": COUNT,
-    "rejected": COUNT,
+    **dict.fromkeys(("rejected", "ramp"), COUNT),
 }
 
 

@@ -1,28 +1,26 @@
 """Runs grouped into settings, loads and policies; speedups paired by seed.
 
-A setting is what must be equal before two numbers may stand in one table: the recording by its
-content, the split and domains, the latency profile with all its settings, and the server's. Other
-settings get blocks of their own, and a speedup never crosses them.
+A setting is what must be equal before two numbers may stand in one table, see
+`analysis.settings`. Other settings get blocks of their own, and a speedup never crosses them.
 """
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any
 
 from analysis.intervals import Estimate, estimate
-from analysis.look import in_order
+from analysis.look import in_order, natural
 from analysis.metrics import PLAIN, SPEEDUP
+from analysis.settings import distinctions, leaves, objectives_of, setting_keys
 from analysis.summaries import SOURCES, Summary
 from analysis.variants import label_policies
 from traces.errors import InputError
 
 BASELINE = PLAIN
-_FOLLOWS_LOAD = "unique_prompts"  # of `trace`: how much of the recording a run of this size uses
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -34,7 +32,9 @@ class Load:
 
     request_rate: float
     max_concurrency: int
-    burstiness: float
+    burstiness: float  # 1 where no gaps are drawn
+    ramp: int = 0  # completions at either end of an open loop that its window leaves out
+    of_file: bool = False  # requests come when a workload's file says
 
     @property
     def closed(self) -> bool:
@@ -44,10 +44,17 @@ class Load:
     def title(self) -> str:
         if self.closed:
             return f"concurrency {self.max_concurrency}"
-        cap = f"at most {self.max_concurrency} in flight"
+        rest = f"at most {self.max_concurrency} in flight"
+        rest += f", ramp {self.ramp}" if self.ramp else ""
         if not self.request_rate:
-            return f"arrivals all at one time, {cap}"
-        return f"request rate {self.request_rate:g}/s, burstiness {self.burstiness:g}, {cap}"
+            return f"arrivals all at one time, {rest}"
+        gaps = "the file's arrivals" if self.of_file else f"burstiness {self.burstiness:g}"
+        return f"request rate {self.request_rate:g}/s, {gaps}, {rest}"
+
+    @property
+    def way(self) -> Load:
+        """What loads share that differ in the concurrency, or the request rate, alone."""
+        return replace(self, max_concurrency=0) if self.closed else replace(self, request_rate=0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +72,16 @@ class Row:
     @property
     def seeds(self) -> tuple[int, ...]:
         return tuple(run.seed for run in self.runs)
+
+    @property
+    def requests(self) -> int:
+        """That were sent, of all seeds."""
+        return sum(run.data["num_prompts"] for run in self.runs)
+
+    @property
+    def rejected(self) -> int:
+        """Requests of all seeds that were never served."""
+        return sum(int(run.number("rejected") or 0) for run in self.runs)
 
     @property
     def cost_shares(self) -> dict[str, float]:
@@ -102,6 +119,12 @@ class Comparison:
     latency: dict[str, Any]
     blocks: tuple[Block, ...] = field(repr=False)
     baseline: str = BASELINE
+    differs: str = ""  # what sets it apart from the others beside recording and profile
+
+    @property
+    def objectives(self) -> dict[str, float] | None:
+        """Of goodput, in milliseconds; None without any."""
+        return objectives_of(self.runs)
 
     @property
     def runs(self) -> list[Summary]:
@@ -123,36 +146,48 @@ def compare(summaries: Sequence[Summary], baseline: str = BASELINE) -> list[Comp
         InputError: two different results for one policy, load and seed (equal ones count once),
             or a baseline that none of them is of.
     """
-    labels = label_policies(summaries, lambda run: (_setting(run), _load(run)))
+    setting = setting_keys(summaries)
+    labels = label_policies(summaries, lambda run: (setting[run.path], load_of(run)))
     known = in_order(labels.values())
     if known and baseline not in (BASELINE, *known):
         raise InputError(f"--baseline {baseline} is of no run; accepted: {', '.join(known)}")
     settings: dict[str, list[Summary]] = defaultdict(list)
     for run in summaries:
-        settings[_setting(run)].append(run)
+        settings[setting[run.path]].append(run)
     found = [_comparison(runs, labels, baseline) for _, runs in sorted(settings.items())]
-    return sorted(found, key=lambda one: (one.trace["recording"], one.latency["profile"]))
+    apart = distinctions([leaves(one.runs[0], one.objectives) for one in found])
+    named = [replace(one, differs=text) for one, text in zip(found, apart, strict=True)]
+    return sorted(named, key=_place)
 
 
-def _setting(run: Summary) -> str:
-    data = run.data
-    trace = {key: value for key, value in data["trace"].items() if key != _FOLLOWS_LOAD}
-    parts = [trace, data["latency"], data["what_if"], data.get("ttft_note")]
-    parts += [data.get("server"), data.get("workload")]
-    return json.dumps(parts, sort_keys=True)
+def _place(one: Comparison) -> tuple:
+    return one.trace["recording"], one.latency["profile"], natural(one.differs)
 
 
-def _load(run: Summary) -> Load:
-    rate = run.request_rate
-    spread = 0 < rate < inf  # else there are no gaps between arrivals
-    burstiness = run.data["burstiness"] if spread else 1.0
-    return Load(rate, run.data["max_concurrency"], burstiness)
+def load_of(run: Summary) -> Load:
+    """The load that a run was under."""
+    rate, most = run.request_rate, run.data["max_concurrency"]
+    if rate == inf:
+        return Load(rate, most, 1.0)
+    of_file = _has_times(run.data.get("workload"), run.data["request_rate"])
+    drawn = rate > 0 and not of_file  # else there are no gaps to be drawn
+    burstiness = run.data["burstiness"] if drawn else 1.0
+    return Load(rate, most, burstiness, int(run.number("ramp") or 0), rate > 0 and of_file)
+
+
+def _has_times(workload: Any, rate: float | None) -> bool:
+    """Whether requests come when the workload's file says: its rate is the run's."""
+    if not isinstance(workload, Mapping):
+        return False
+    if "arrivals" in workload:
+        return workload["arrivals"] == "file"
+    return "played_rate" in workload and workload["played_rate"] == rate
 
 
 def _comparison(runs: list[Summary], labels: dict, baseline: str) -> Comparison:
     loads: dict[Load, list[Summary]] = defaultdict(list)
     for run in runs:
-        loads[_load(run)].append(run)
+        loads[load_of(run)].append(run)
     blocks = tuple(_block(load, group, labels, baseline) for load, group in sorted(loads.items()))
     return Comparison(runs[0].data["trace"], runs[0].data["latency"], blocks, baseline)
 
@@ -173,7 +208,7 @@ def _row(label: str, runs: Iterable[Summary], baseline: dict) -> Row:
         if other.data != run.data:
             raise InputError(
                 f"{other.path} and {run.path}: different results for policy {label}, "
-                f"{_load(run).title}, seed {run.seed}; give the folder of one of them"
+                f"{load_of(run).title}, seed {run.seed}; give the folder of one of them"
             )
     pairs = [(run, baseline.get(_pairing(run))) for run in by_seed.values()]
     paired = tuple((run, base) for run, base in pairs if base is not None)

@@ -15,8 +15,8 @@ from traces.errors import InputError
 
 FILE_NAME = Path(".hydra", "config.yaml")
 _OF_SUMMARY = (
-    "policy", "policy_config", "trace", "latency", "server", "max_concurrency", "request_rate",
-    "burstiness", "num_prompts", "seed", "goodput", "workload",
+    "policy", "policy_config", "policy_code", "trace", "latency", "server", "max_concurrency",
+    "request_rate", "burstiness", "ramp", "num_prompts", "seed", "goodput", "workload",
 )  # fmt: skip
 
 Flat = dict[str, str]  # dotted key, value as JSON

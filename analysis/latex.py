@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from analysis.cells import BLANK, Cell, baseline_notes, block_cells, headings
+from analysis.cells import BLANK, Cell, baseline_notes, block_cells, headings, rejected_notes
 from analysis.compare import Block, Comparison
 from analysis.metrics import SPEEDUP, Metric
 from analysis.notes import notes, setting_title
@@ -67,10 +67,17 @@ def _tabular(block: Block, metrics: Sequence[Metric]) -> list[str]:
     lines = [rf"\begin{{tabular}}{{{columns}}}", r"\hline"]
     lines += [_row(map(escape, titles)), r"\hline"]
     lines += [_row(map(_cell, cells)) for cells in block_cells(block, metrics)]
-    lines += [r"\hline", r"\end{tabular}"]
+    lines.append(r"\hline")
+    # What was not served is printed, since every number beside it leaves it out.
+    lines += [_across(note, len(columns)) for note in rejected_notes(block)]
+    lines.append(r"\end{tabular}")
     if any(metric.key == SPEEDUP for metric in metrics):
         lines += [_comment(note) for note in baseline_notes(block)]
     return lines
+
+
+def _across(text: str, columns: int) -> str:
+    return rf"\multicolumn{{{columns}}}{{l}}{{\footnotesize {escape(text)}}} \\"
 
 
 def _cell(cell: Cell) -> str:

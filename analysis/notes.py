@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from analysis.cells import percent
 from analysis.compare import Comparison
+from analysis.settings import objective_words
 from analysis.summaries import SOURCES, Summary
+from analysis.variants import code_of
 
 Note = tuple[str, str]  # heading, text
+_HASH = 12  # characters of a sha256
 
 
 def notes(comparison: Comparison) -> list[Note]:
     """Recording, latency profile, origin of the step times, what-if, TTFT, seeds."""
     first = comparison.runs[0]
+    setting = [("setting", comparison.differs)] if comparison.differs else []
     return [
         ("recording", _recording(comparison)),
         ("latency", _latency(comparison)),
+        *setting,
+        *_workload(first),
+        *_goodput(comparison),
         ("step time", _step_time(comparison)),
         ("what-if", _what_if(first)),
         ("TTFT", first.data["ttft_note"] or "includes prefill"),
@@ -25,6 +32,8 @@ def notes(comparison: Comparison) -> list[Note]:
         ),
         ("seeds", _seeds(comparison)),
         ("runs", _runs(comparison)),
+        *_rejected(comparison),
+        *source_notes(comparison),
         (
             "speedup",
             f"output throughput over {comparison.baseline} of the same recording, latency profile, "
@@ -35,12 +44,13 @@ def notes(comparison: Comparison) -> list[Note]:
 
 def setting_title(comparison: Comparison) -> str:
     """One line that names a setting."""
-    return f"{comparison.trace['recording']} on {comparison.latency['profile']}"
+    name = f"{comparison.trace['recording']} on {comparison.latency['profile']}"
+    return f"{name}; {comparison.differs}" if comparison.differs else name
 
 
 def _recording(comparison: Comparison) -> str:
     trace = comparison.trace
-    parts = [f"{trace['recording']} ({trace['content_hash'][:12]})"]
+    parts = [trace["recording"] + _hash(trace["content_hash"])]
     if trace.get("pair"):
         parts.append(f"pair {trace['pair']}")
     if trace.get("temperature") is not None:
@@ -54,7 +64,9 @@ def _recording(comparison: Comparison) -> str:
 
 def _latency(comparison: Comparison) -> str:
     latency = comparison.latency
-    parts = [latency["profile"]]
+    parts = [latency["profile"] + _hash(latency.get("content_hash"))]
+    told = latency.get("told_content_hash")
+    parts += [f"policies told {latency.get('told')}{_hash(told)}"] if told else []
     parts += [str(latency[key]) for key in ("hardware", "model") if latency.get(key)]
     gpus = latency.get("num_gpus")
     if gpus:
@@ -62,6 +74,25 @@ def _latency(comparison: Comparison) -> str:
     parts += [str(latency[key]) for key in ("engine_mode", "kind") if latency.get(key)]
     text = ", ".join(parts)
     return f"{text}; source: {latency['source']}" if latency.get("source") else text
+
+
+def _hash(text: object) -> str:
+    return f" ({text[:_HASH]})" if isinstance(text, str) and text else ""
+
+
+def _workload(run: Summary) -> list[Note]:
+    """Of a file, its name and content; of recorded texts nothing, unless their prompts are set."""
+    node = run.data.get("workload")
+    if isinstance(node, dict):
+        return [("workload", f"{node.get('file')}{_hash(node.get('sha256'))}")]
+    return [("workload", str(node))] if node and node != "recorded texts" else []
+
+
+def _goodput(comparison: Comparison) -> list[Note]:
+    limits = comparison.objectives
+    if not limits:
+        return []
+    return [("goodput", f"of requests that meet {objective_words(limits)} (ms), every objective")]
 
 
 def _step_time(comparison: Comparison) -> str:
@@ -89,6 +120,27 @@ def _runs(comparison: Comparison) -> str:
     low, high = min(sizes), max(sizes)
     requests = f"{low}" if low == high else f"{low} to {high}"
     return f"{len(comparison.runs)}, of {requests} requests each"
+
+
+def _rejected(comparison: Comparison) -> list[Note]:
+    rows = [(row, block.load) for block in comparison.blocks for row in block.rows if row.rejected]
+    if not rows:
+        return []
+    total, sent = sum(row.rejected for row, _ in rows), sum(row.requests for row, _ in rows)
+    row, load = max(rows, key=lambda pair: pair[0].rejected / pair[0].requests)
+    most = f"most: {row.rejected} of {row.requests}, {row.label} at {load.title}"
+    text = f"{total} of {sent} requests of {len(rows)} rows ({most})"
+    return [("rejected", f"{text}: in no latency, and no objective met")]
+
+
+def source_notes(comparison: Comparison) -> list[Note]:
+    """Policies whose source is not the same at all loads: at one load they have other labels."""
+    found: dict[str, set[tuple]] = {}
+    for block in comparison.blocks:
+        for row in block.rows:
+            found.setdefault(row.label, set()).add(tuple(sorted(code_of(row.runs[0]).items())))
+    mixed = ", ".join(label for label, codes in found.items() if len(codes) > 1)
+    return [("source", f"of another class or source at other loads: {mixed}")] if mixed else []
 
 
 def _seeds(comparison: Comparison) -> str:

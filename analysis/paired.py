@@ -10,8 +10,9 @@ import argparse
 from itertools import groupby
 from pathlib import Path
 
+from analysis.paired_match import match_runs, setting_of
 from analysis.paired_rows import compare_pairs
-from analysis.paired_runs import THROUGHPUT, TIMES, match_runs, setting_of
+from analysis.paired_runs import THROUGHPUT, TIMES
 from analysis.paired_text import FORMATS
 from traces.errors import InputError
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.paired_runs import THROUGHPUT, Pair, prompt_sums
+from analysis.paired_match import Pair
+from analysis.paired_runs import THROUGHPUT, prompt_sums
 from traces.bootstrap import (
     Interval,
     Sums,

@@ -5,16 +5,20 @@ from __future__ import annotations
 import csv
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
+from analysis.paired_match import setting_of
 from analysis.paired_rows import Row, geometric_mean
-from analysis.paired_runs import THROUGHPUT, TIMES, setting_of
-from analysis.tables import PIPED_WIDTH, markdown_line
+from analysis.paired_runs import THROUGHPUT, TIMES
+from analysis.settings import distinctions, leaves
+from analysis.tables import PIPED_WIDTH, markdown_line, markdown_text
 from traces.bootstrap import Interval, prompts_of
 
 NAMES = {THROUGHPUT: "output tokens/s"} | {name: f"{name.upper()} mean (ms)" for name in TIMES}
@@ -22,10 +26,39 @@ HEADER = ("load", "seeds", "A", "B", "A / B", "95 %", "A - B", "95 %", "prompts"
           "A faster in")  # fmt: skip
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The rows of one setting, and what sets it apart from the others that are shown."""
+
+    rows: Sequence[Row]
+    differs: str
+
+    def title(self, metric: str) -> str:
+        """Policies, metric, recording with its split, and profile."""
+        data = self.rows[0].pairs[0].a.summary.data
+        trace, (a, b) = data["trace"], self.rows[0].pairs[0].labels
+        split = f" ({trace['split']} split)" if trace.get("split") else ""
+        where = f"{trace['recording']}{split} on {data['latency']['profile']}"
+        rest = f"; {self.differs}" if self.differs else ""
+        return f"A {a}, B {b}: {NAMES[metric]}, {where}{rest}"
+
+    def load(self, row: Row) -> str:
+        """In words; with the number of requests where rows differ in nothing else."""
+        load, requests = row.pairs[0].load
+        alike = sum(other.pairs[0].load[0] == load for other in self.rows)
+        return load.title if alike == 1 else f"{load.title}, {requests} requests"
+
+
+def _blocks(rows: Sequence[Row]) -> list[Block]:
+    found = [list(own) for _, own in groupby(rows, key=lambda row: setting_of(row.pairs))]
+    apart = distinctions([leaves(own[0].pairs[0].a.summary, None) for own in found])
+    return [Block(own, text) for own, text in zip(found, apart, strict=True)]
+
+
+def _cells(block: Block, row: Row) -> tuple[str, ...]:
     requests = " / ".join(map(str, dict.fromkeys(row.requests)))
     return (
-        _load(row),
+        block.load(row),
         str(len(row.pairs)),
         f"{row.a.value:.2f}",
         f"{row.b.value:.2f}",
@@ -39,13 +72,6 @@ def _cells(row: Row) -> tuple[str, ...]:
     )
 
 
-def _load(row: Row) -> str:
-    run = row.pairs[0].a.summary
-    if run.closed_loop:
-        return f"concurrency {run.data['max_concurrency']}"
-    return f"{run.request_rate:g} requests/s" if run.request_rate else "all at one time"
-
-
 def _number(value: float, digits: int) -> str:
     return "-" if np.isnan(value) else f"{value:.{digits}f}"
 
@@ -56,36 +82,20 @@ def _range(one: Interval, digits: int) -> str:
     return f"{one.low:.{digits}f} to {one.high:.{digits}f}"
 
 
-def _notes(rows: Sequence[Row], resamples: int, seed: int) -> list[str]:
+def _notes(block: Block, resamples: int, seed: int) -> list[str]:
     """What stands under the rows of one setting."""
     notes = [
-        f"{_load(row)}: without {row.left_out} of {_asked(row)} requests, which A or B rejected"
-        for row in rows
+        f"{block.load(row)}: without {row.left_out} of {_asked(row)} requests, which A or B "
+        "rejected"
+        for row in block.rows
         if row.left_out
     ]
-    mean = _mean_line(rows, resamples, seed)
+    mean = _mean_line(block.rows, resamples, seed)
     return [*notes, *([mean] if mean else [])]
 
 
 def _asked(row: Row) -> int:
     return sum(len(pair.a.served) for pair in row.pairs)
-
-
-def _title(rows: Sequence[Row], metric: str) -> str:
-    a, b = ({pair.policy for pair in side} for side in _summaries(rows))
-    data = rows[0].pairs[0].a.summary.data
-    recording, profile = data["trace"]["recording"], data["latency"]["profile"]
-    names = f"A {', '.join(sorted(a))}, B {', '.join(sorted(b))}"
-    return f"{names}: {NAMES[metric]}, {recording} on {profile}"
-
-
-def _summaries(rows: Sequence[Row]):
-    pairs = [pair for row in rows for pair in row.pairs]
-    return [pair.a.summary for pair in pairs], [pair.b.summary for pair in pairs]
-
-
-def _blocks(rows: Sequence[Row]) -> list[list[Row]]:
-    return [list(block) for _, block in groupby(rows, key=lambda row: setting_of(row.pairs))]
 
 
 def _mean_line(rows: Sequence[Row], resamples: int, seed: int) -> str | None:
@@ -98,44 +108,52 @@ def _mean_line(rows: Sequence[Row], resamples: int, seed: int) -> str | None:
 def _print_table(rows: Sequence[Row], metric: str, resamples: int, seed: int) -> None:
     console = Console(highlight=False, width=None if sys.stdout.isatty() else PIPED_WIDTH)
     for block in _blocks(rows):
-        console.print(_title(block, metric), markup=False)
+        console.print(block.title(metric), markup=False)
         table = Table(box=SIMPLE_HEAD, pad_edge=False)
         for index, name in enumerate(HEADER):
             table.add_column(name, justify="right" if index else "left")
-        for row in block:
-            table.add_row(*_cells(row))
+        for row in block.rows:
+            table.add_row(*map(Text, _cells(block, row)))
         console.print(table)
         print("\n".join(_notes(block, resamples, seed)))
 
 
 def _print_markdown(rows: Sequence[Row], metric: str, resamples: int, seed: int) -> None:
     for block in _blocks(rows):
-        print(f"## {_title(block, metric)}\n")
+        print(f"## {markdown_text(block.title(metric))}\n")
         print(markdown_line(HEADER))
         print(markdown_line(["---", *["---:"] * (len(HEADER) - 1)]))
-        for row in block:
-            print(markdown_line(_cells(row)))
+        for row in block.rows:
+            print(markdown_line(_cells(block, row)))
         print("".join(f"\n{line}\n" for line in _notes(block, resamples, seed)))
 
 
 def _print_csv(rows: Sequence[Row], metric: str, resamples: int, seed: int) -> None:
-    records = [_record(row, metric) for row in rows]
+    records = [_record(block, row, metric) for block in _blocks(rows) for row in block.rows]
     writer = csv.DictWriter(sys.stdout, list(records[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(records)
 
 
-def _record(row: Row, metric: str) -> dict:
-    a, b = row.pairs[0].a.summary, row.pairs[0].b.summary
+def _record(block: Block, row: Row, metric: str) -> dict:
+    data, (load, requests) = row.pairs[0].a.summary.data, row.pairs[0].load
+    a, b = row.pairs[0].labels
     return {
-        "recording": a.data["trace"]["recording"],
-        "latency_profile": a.data["latency"]["profile"],
-        "max_concurrency": a.data["max_concurrency"],
-        "request_rate": a.request_rate or None,
+        "recording": data["trace"]["recording"],
+        "content_hash": data["trace"]["content_hash"],
+        "split": data["trace"].get("split"),
+        "latency_profile": data["latency"]["profile"],
+        "latency_content_hash": data["latency"].get("content_hash"),
+        "setting": block.differs,
+        "max_concurrency": load.max_concurrency,
+        "request_rate": load.request_rate or None,
+        "burstiness": None if load.of_file else load.burstiness,
+        "ramp": load.ramp,
+        "num_prompts": requests,
         "seeds": len(row.pairs),
         "metric": metric,
-        "a": a.policy,
-        "b": b.policy,
+        "a": a,
+        "b": b,
         "a_value": row.a.value,
         "b_value": row.b.value,
         "ratio": row.ratio.value,

@@ -28,7 +28,7 @@ from analysis.intervals import Estimate
 from analysis.look import Look, look_of
 from analysis.metrics import SPEEDUP
 from analysis.overlaps import covered, equal_words
-from analysis.scales import log2_ticks, log_axis, short_labels
+from analysis.scales import log2_ticks, log_axis, short_labels, tick
 from analysis.sweeps import Point, Sweep
 
 __all__ = ["STYLE", "Of", "draw_acceptance", "draw_load", "draw_throughput", "style"]
@@ -150,7 +150,7 @@ def draw_acceptance(
         x, y = zip(*points, strict=True)
         hollow = {"linestyle": "none", "mfc": "none", "markersize": 5.5}
         axes.plot(x, y, label="_swept", **line_style(look_of(name)) | hollow)
-        budgets |= set(x)
+        budgets |= set(map(tick, x))
         if all(name not in line.names for line in curves.lines):
             shown[name] = look_of(name)
     log2_ticks(axes, sorted(budgets))

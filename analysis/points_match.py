@@ -10,6 +10,8 @@ from analysis.compare import Block, Comparison, Load, Row
 from analysis.intervals import Estimate
 from analysis.notes import setting_title
 from analysis.points_meaning import Meaning, meaning_of
+from analysis.settings import objectives
+from analysis.summaries import Summary
 from traces.importers.points import Point, PointsFile
 
 
@@ -60,22 +62,32 @@ def beside(
         notes += _unmatched(comparisons, point, found)
         for comparison, load, row in found:
             wanted = metrics or list(point.metrics)
+            run = _judged(row)
             pairs += [
-                Pair(point, comparison, load, row, name, meaning_of(name, row.runs[0]))
+                Pair(point, comparison, load, row, name, meaning_of(name, run, point))
                 for name in wanted
                 if name in point.metrics
             ]
     notes += _runs_alone(comparisons, points)
     notes += _differences(pairs)
     notes += [f"{file.path} lacks: {text}" for file in files for text in file.lacks]
-    return Beside(tuple(pairs), tuple(dict.fromkeys(notes)))
+    shown = (pair for pair in pairs if pair.meaning.shown)
+    return Beside(tuple(shown), tuple(dict.fromkeys(notes)))
+
+
+def _judged(row: Row) -> Summary:
+    """The row's run that says what goodput asks for, if one does."""
+    return next((run for run in row.runs if objectives(run)), row.runs[0])
 
 
 def same_load(point: Point, load: Load) -> bool:
-    """Whether a run's load is the point's; a rate's cap counts only where the point states one."""
+    """Whether a run's load is the point's; a rate's cap counts only where the point states one.
+
+    A benchmark draws its gaps: its load is not that of a file with arrivals of its own.
+    """
     if point.closed:
         return load.closed and load.max_concurrency == point.max_concurrency
-    if not point.open or load.closed:
+    if not point.open or load.closed or load.of_file:
         return False
     cap = point.max_concurrency in (None, load.max_concurrency)
     burstiness = 1.0 if point.burstiness is None else point.burstiness
@@ -134,7 +146,8 @@ def _differences(pairs: Sequence[Pair]) -> list[str]:
     """Metrics that mean different things, or are in no summary; models that are not the same."""
     texts = [(pair.metric, pair.meaning.note) for pair in pairs if pair.meaning.note]
     absent = "measured, but in no summary of {0}"
-    texts += [(p.metric, absent.format(p.row.label)) for p in pairs if p.predicted is None]
+    shown = [pair for pair in pairs if pair.meaning.shown]
+    texts += [(p.metric, absent.format(p.row.label)) for p in shown if p.predicted is None]
     names: dict[str, list[str]] = {}
     for metric, text in dict.fromkeys(texts):
         names.setdefault(text, []).append(metric)

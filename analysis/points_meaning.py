@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from analysis.settings import objective_words
 from analysis.summaries import Summary
+from traces.importers.points import Point
 
 THROUGHPUTS = (
     "request_throughput",
@@ -14,15 +16,20 @@ THROUGHPUTS = (
 )
 FULL_BATCH = "full batch"  # window of a closed loop, see the summaries
 WITH_PREFILL = "queue and prefill"
+GOODPUT = "request_goodput"
 
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """Where a run has the metric, and how it differs there; `comparable` admits an error."""
+    """Where a run has the metric, and how it differs there; `comparable` admits an error.
+
+    What is not `shown` is another quantity altogether.
+    """
 
     key: str
     comparable: bool = True
     note: str = ""
+    shown: bool = True
 
 
 # By the name that the source uses. vLLM's benchmark and the summaries share theirs.
@@ -44,8 +51,10 @@ OTHER_COUNTS = {
 }
 
 
-def meaning_of(metric: str, run: Summary) -> Meaning:
+def meaning_of(metric: str, run: Summary, point: Point) -> Meaning:
     """How `metric` of a point relates to the summary of `run`."""
+    if metric == GOODPUT and (why := _other_objectives(run, point)):
+        return Meaning(metric, False, why, shown=False)
     if metric in OTHER_COUNTS:
         return OTHER_COUNTS[metric]
     if metric in THROUGHPUTS and _window(run) == FULL_BATCH:
@@ -64,6 +73,19 @@ def meaning_of(metric: str, run: Summary) -> Meaning:
             f"a run's TTFT is {run.data['ttft_note']}: its latency profile has no prefill",
         )
     return Meaning(metric)
+
+
+def _other_objectives(run: Summary, point: Point) -> str:
+    """Why goodputs are of different questions; empty where their objectives are the same."""
+    asked, ours = point.objectives, run.data.get("goodput")
+    if asked is None:
+        return "left out: the objectives of the measurement are not known"
+    if not ours:
+        return "left out: the runs have no objectives"
+    if asked != {name: value for name, value in ours.items() if value is not None}:
+        said = f"{objective_words(asked)}, of the runs {objective_words(ours)}"
+        return f"left out: the objectives of the measurement are {said}"
+    return ""
 
 
 def _window(run: Summary) -> str | None:

@@ -14,11 +14,11 @@ from analysis.cells import BLANK
 from analysis.intervals import Estimate
 from analysis.notes import setting_title
 from analysis.points_match import Beside, Pair
-from analysis.tables import PIPED_WIDTH, markdown_line
+from analysis.tables import PIPED_WIDTH, markdown_line, markdown_text
 
 HEADINGS = ("point", "load", "runs", "policy", "metric", "measured", "predicted", "error")
 _NUMBERS = 3  # of the columns, at the end
-NOTHING = "no measured point has the load and policy of a run"
+NOTHING = "no measured point has the load and policy of a run, or a metric of the same meaning"
 
 
 def print_table(result: Beside) -> None:
@@ -46,15 +46,15 @@ def print_markdown(result: Beside) -> None:
         print(markdown_line(_cells(pair)))
     print()
     for note in _notes(result):
-        print(f"- {note}")
+        print(f"- {markdown_text(note)}")
 
 
 def print_csv(result: Beside) -> None:
     """One row per pair, in the units of the summaries; the notes go to stderr."""
     names = (
-        *("point", "file", "recording", "latency_profile", "policy", "max_concurrency"),
-        *("request_rate", "burstiness", "metric", "measured", "predicted", "predicted_ci95"),
-        *("seeds", "relative_error", "note"),
+        *("point", "file", "recording", "latency_profile", "latency_content_hash", "setting"),
+        *("policy", "max_concurrency", "request_rate", "burstiness", "metric", "measured"),
+        *("predicted", "predicted_ci95", "seeds", "relative_error", "note"),
     )
     writer = csv.DictWriter(sys.stdout, names, lineterminator="\n")
     writer.writeheader()
@@ -76,10 +76,12 @@ def _record(pair: Pair) -> dict:
         "file": pair.point.file,
         "recording": pair.comparison.trace["recording"],
         "latency_profile": pair.comparison.latency["profile"],
+        "latency_content_hash": pair.comparison.latency.get("content_hash"),
+        "setting": pair.comparison.differs,
         "policy": pair.row.label,
         "max_concurrency": pair.load.max_concurrency,
         "request_rate": pair.load.request_rate or None,
-        "burstiness": pair.load.burstiness,
+        "burstiness": None if pair.load.of_file else pair.load.burstiness,
         "metric": pair.metric,
         "measured": pair.measured,
         "predicted": None if predicted is None else predicted.mean,

@@ -22,13 +22,14 @@ from analysis.intervals import Estimate, estimate
 from analysis.summaries import Summary, read_summaries
 from traces.errors import InputError
 
-_FIRST = ("content_hash", "profile")  # of the keys that differ, those that say most
+_FIRST = ("profile", "content_hash")  # of the keys that differ, those that say most
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
     """One policy at one concurrency."""
 
+    setting: str  # what sets it apart from the others that are shown
     concurrency: int
     row: Row
     plain: float  # tokens/s, as are the two bounds
@@ -47,13 +48,19 @@ def reaches(comparisons: Sequence[Comparison], bounds: Bounds) -> list[Reach]:
 
     Raises:
         InputError: runs of another recording, split, profile or cost setting than the bounds',
-            with arrivals instead of a closed loop, or of a batch size without a bound.
+            of several replicas or a workload's file, with arrivals instead of a closed loop, or
+            of a batch size without a bound.
     """
     for comparison in comparisons:
         _check_setting(comparison.runs[0], bounds)
     _check_batches([block for one in comparisons for block in one.blocks], bounds)
     return [
-        Reach(block.load.max_concurrency, row, *bounds.of(_batch(block, row.runs[0])))
+        Reach(
+            comparison.differs,
+            block.load.max_concurrency,
+            row,
+            *bounds.of(_batch(block, row.runs[0])),
+        )
         for comparison in comparisons
         for block in comparison.blocks
         for row in block.rows
@@ -61,14 +68,32 @@ def reaches(comparisons: Sequence[Comparison], bounds: Bounds) -> list[Reach]:
 
 
 def _check_setting(run: Summary, bounds: Bounds) -> None:
+    _check_served(run)
     for group, ours in (("trace", _trace), ("latency", lambda node: node)):
         found, expected = ours(run.data[group]), ours(bounds.data[group])
-        for key in sorted({*found, *expected}, key=lambda key: (key not in _FIRST, key)):
+        rest = sorted({*found, *expected} - set(_FIRST))
+        for key in (*_FIRST, *rest):
             if found.get(key) != expected.get(key):
                 raise InputError(
-                    f"{run.path}: {group}.{key} is {_short(found.get(key))}, expected "
-                    f"{_short(expected.get(key))} as in {bounds.path}"
+                    f"{run.path}: {group}.{key} is {_short(found, key)}, expected "
+                    f"{_short(expected, key)} as in {bounds.path}"
                 )
+
+
+def _check_served(run: Summary) -> None:
+    """The bounds are of one server's batch, and of the recorded texts as they are."""
+    replicas = (run.data.get("server") or {}).get("replicas") or 1
+    if replicas != 1:
+        raise InputError(
+            f"{run.path}: server.replicas is {replicas}, expected 1: the bounds are of the batch "
+            "of one server"
+        )
+    workload = run.data.get("workload")
+    if isinstance(workload, dict):
+        raise InputError(
+            f"{run.path}: workload is {workload.get('file')}, expected the recorded texts, of "
+            "which the bounds are"
+        )
 
 
 def _trace(node: dict[str, Any]) -> dict[str, Any]:
@@ -81,8 +106,9 @@ def _trace(node: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _short(value: Any) -> str:
-    text = repr(value)
+def _short(node: dict[str, Any], key: str) -> str:
+    """A value as text; a hash that an older file lacks is not known."""
+    text = repr(node.get(key)) if key in node or key != "content_hash" else "not known"
     return text if len(text) <= 40 else text[:37] + "..."
 
 

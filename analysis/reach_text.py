@@ -10,21 +10,33 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from analysis.bounds import Bounds
 from analysis.cells import BLANK
 from analysis.compare import Row
 from analysis.intervals import Estimate
 from analysis.reach import Reach
-from analysis.tables import PIPED_WIDTH, markdown_line
+from analysis.tables import PIPED_WIDTH, markdown_line, markdown_text
 
 HEADINGS = ("concurrency", "policy", "seeds", "tokens/s", "plain", "bound in the order", "reach")
 HEADINGS += ("bound of free nodes", "reach of it")
+_TEXTS = ("setting", "policy")
 
 
-def _cells(reach: Reach) -> list[str]:
+def _headings(found: Sequence[Reach]) -> list[str]:
+    """With the setting where there are several."""
+    return [*(["setting"] if _several(found) else []), *HEADINGS]
+
+
+def _several(found: Sequence[Reach]) -> bool:
+    return any(one.setting for one in found)
+
+
+def _cells(reach: Reach, several: bool) -> list[str]:
     rate = reach.row.estimate("output_throughput")
     return [
+        *([reach.setting] if several else []),
         str(reach.concurrency),
         reach.row.label,
         str(len(reach.row.runs)),
@@ -66,21 +78,22 @@ def print_table(found: Sequence[Reach], bounds: Bounds) -> None:
     """A rich table, then what it rests on."""
     console = Console(highlight=False, width=None if sys.stdout.isatty() else PIPED_WIDTH)
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for heading in HEADINGS:
-        table.add_column(heading, justify="left" if heading == "policy" else "right")
+    for heading in _headings(found):
+        table.add_column(heading, justify="left" if heading in _TEXTS else "right")
     for one in found:
-        table.add_row(*_cells(one))
+        table.add_row(*map(Text, _cells(one, _several(found))))
     console.print(table)
     print("\n".join(_notes(found, bounds)))
 
 
 def print_markdown(found: Sequence[Reach], bounds: Bounds) -> None:
     """The same, as Markdown."""
-    print(markdown_line(HEADINGS))
-    print(markdown_line(["---" if one == "policy" else "---:" for one in HEADINGS]))
+    headings = _headings(found)
+    print(markdown_line(headings))
+    print(markdown_line(["---" if one in _TEXTS else "---:" for one in headings]))
     for one in found:
-        print(markdown_line(_cells(one)))
-    print("\n" + "\n".join(f"- {note}" for note in _notes(found, bounds)))
+        print(markdown_line(_cells(one, _several(found))))
+    print("\n" + "\n".join(f"- {markdown_text(note)}" for note in _notes(found, bounds)))
 
 
 def print_csv(found: Sequence[Reach], bounds: Bounds) -> None:
@@ -97,6 +110,8 @@ def _record(one: Reach, bounds: Bounds) -> dict[str, Any]:
         "recording": trace["recording"],
         "content_hash": trace["content_hash"],
         "latency_profile": latency["profile"],
+        "latency_content_hash": latency.get("content_hash"),
+        "setting": one.setting,
         "max_concurrency": one.concurrency,
         "policy": one.row.label,
         "seeds": " ".join(map(str, one.row.seeds)),

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
-from analysis.cells import baseline_notes, block_cells, headings
+from analysis.cells import block_cells, block_notes, headings
 from analysis.compare import Block, Comparison
 from analysis.configs import read_configs
 from analysis.html import Html, details, join, table, tag
 from analysis.look import look_of, policy_name
-from analysis.metrics import SPEEDUP, Metric
+from analysis.metrics import Metric
 
 
 def block_section(block: Block, metrics: Sequence[Metric]) -> Html:
@@ -21,8 +21,7 @@ def block_section(block: Block, metrics: Sequence[Metric]) -> Html:
     ]
     head = headings(metrics)
     made = table(head, rows, left=(0, len(head) - 1))
-    has_ratio = any(metric.key == SPEEDUP for metric in metrics)
-    said = [tag("p", note, class_="note") for note in baseline_notes(block) if has_ratio]
+    said = [tag("p", note, class_="note") for note in block_notes(block, metrics)]
     return join([tag("h4", block.load.title), made, said])
 
 

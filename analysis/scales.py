@@ -10,6 +10,11 @@ from matplotlib.axis import Axis
 from matplotlib.ticker import FixedLocator, NullLocator
 
 
+def tick(value: float) -> float:
+    """Where a tick near a mean stands: at two digits, or the value if it is whole."""
+    return value if float(value).is_integer() else float(f"{value:.2g}")
+
+
 def log2_ticks(axes: Axes, values: Sequence[float]) -> None:
     """A log2 x axis with a tick at every tested value that has room for its label."""
     axes.set_xscale("log", base=2)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from math import inf
 
-from analysis.compare import Block, Comparison, Row
+from analysis.compare import Block, Comparison, Load, Row
 from analysis.metrics import SPEEDUP
 
 PARTLY = 0.05  # share of modelled or clamped step time from which a marker is hollow
@@ -48,6 +47,7 @@ class Sweep:
     series: dict[str, tuple[Point, ...]]  # by policy label
     what_if: bool
     baseline: str
+    kept: str = ""  # what is the same along the axis, in words
 
     @property
     def points(self) -> list[Point]:
@@ -65,7 +65,7 @@ class Sweep:
         if self.has_speedup:
             text += f" and its ratio to that of {self.baseline}, "
             text += "paired by seed (dotted line: 1),"
-        return f"{text} against {self.axis}."
+        return f"{text} against {self.axis}{self.kept}."
 
     @property
     def remarks(self) -> list[str]:
@@ -89,30 +89,46 @@ class Sweep:
 
 def sweeps(comparison: Comparison) -> list[Sweep]:
     """One sweep over concurrency for the closed loops, one over the rate for each open setting."""
-    groups: dict[tuple, list[Block]] = defaultdict(list)
+    return [_sweep(comparison, way, blocks) for way, blocks in load_axes(comparison)]
+
+
+def load_axes(comparison: Comparison) -> list[tuple[Load, list[Block]]]:
+    """Blocks that differ in the concurrency, or the request rate, alone, by what they share."""
+    groups: dict[Load, list[Block]] = defaultdict(list)
     for block in comparison.blocks:
-        load = block.load
-        if not load.request_rate:  # no place on an axis of rates
-            continue
-        key = (inf, 0, 0.0) if load.closed else (0.0, load.max_concurrency, load.burstiness)
-        groups[key].append(block)
-    return [_sweep(comparison, key, blocks) for key, blocks in groups.items()]
+        if block.load.request_rate:  # else it has no place on an axis of rates
+            groups[block.load.way].append(block)
+    return list(groups.items())
 
 
-def _sweep(comparison: Comparison, key: tuple, blocks: list[Block]) -> Sweep:
-    rate, in_flight, burstiness = key
-    closed = rate == inf
+def axis_name(way: Load) -> str:
+    """What is kept along an axis of rates, for names of files."""
+    gaps = "file_arrivals" if way.of_file else f"burstiness{way.burstiness:g}"
+    ramp = f"_ramp{way.ramp}" if way.ramp else ""
+    return f"cap{way.max_concurrency}_{gaps}{ramp}"
+
+
+def axis_words(way: Load) -> str:
+    """The same in words; empty of closed loops."""
+    if way.closed:
+        return ""
+    gaps = "the file's arrivals" if way.of_file else f"burstiness {way.burstiness:g}"
+    ramp = f", ramp {way.ramp}" if way.ramp else ""
+    return f" ({gaps}, at most {way.max_concurrency} in flight{ramp})"
+
+
+def _sweep(comparison: Comparison, way: Load, blocks: list[Block]) -> Sweep:
     series: dict[str, list[Point]] = {label: [] for label in comparison.labels}
     for block in blocks:
-        x = block.load.max_concurrency if closed else block.load.request_rate
+        x = block.load.max_concurrency if way.closed else block.load.request_rate
         for row in block.rows:
             series[row.label].append(Point(x, row))
     lines = {label: tuple(line) for label, line in series.items() if line}
     values = tuple(sorted({point.x for line in lines.values() for point in line}))
     what_if = comparison.runs[0].data["what_if"]
-    if closed:
+    if way.closed:
         names = "concurrency", "concurrency", "concurrency (requests in flight)"
     else:
-        name = f"request_rate.cap{in_flight}_burstiness{burstiness:g}"
+        name = f"request_rate.{axis_name(way)}"
         names = name, "request rate", "request rate (requests/s)"
-    return Sweep(*names, values, lines, what_if, comparison.baseline)
+    return Sweep(*names, values, lines, what_if, comparison.baseline, axis_words(way))

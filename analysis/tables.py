@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from analysis.cells import Cell, baseline_notes, best_mean, block_cells, headings
+from analysis.cells import Cell, best_mean, block_cells, block_notes, headings
 from analysis.compare import Block, Comparison, Row
-from analysis.metrics import SPEEDUP, Metric
+from analysis.metrics import Metric
 from analysis.notes import notes, setting_title
 from analysis.summaries import SOURCES
 
@@ -29,7 +29,7 @@ def print_tables(comparisons: Sequence[Comparison], metrics: Sequence[Metric]) -
         for block in comparison.blocks:
             table = _rich_table(block, metrics, console)
             console.print(Text(f"\n{block.load.title}"), table)
-            for note in _block_notes(block, metrics):
+            for note in block_notes(block, metrics):
                 console.print(Text(f"  {note}", style="italic"))
         for heading, text in notes(comparison):
             console.print(Text.assemble((f"{heading:>10}  ", "dim"), text), soft_wrap=True)
@@ -59,30 +59,32 @@ def _rich_cell(cell: Cell, plain: bool) -> Text:
 def print_markdown(comparisons: Sequence[Comparison], metrics: Sequence[Metric]) -> None:
     """The same, as Markdown."""
     for comparison in comparisons:
-        print(f"## {setting_title(comparison)}\n")
+        print(f"## {markdown_text(setting_title(comparison))}\n")
         for block in comparison.blocks:
             print(f"### {block.load.title}\n")
-            print(markdown_line([title.replace("\n", " ") for title in headings(metrics)]))
+            print(markdown_line(headings(metrics)))
             print(markdown_line(["---", *["---:"] * (len(metrics) + 1), "---"]))
             for row in block_cells(block, metrics):
                 print(markdown_line([_bold(cell) for cell in row]))
-            print("".join(f"\n{note}\n" for note in _block_notes(block, metrics)))
+            said = map(markdown_text, block_notes(block, metrics))
+            print("".join(f"\n{note}\n" for note in said))
         for heading, text in notes(comparison):
-            print(f"- {heading}: {text}")
+            print(f"- {heading}: {markdown_text(text)}")
         print()
 
 
 def markdown_line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    """A row of a table; a text with a bar in it stays in its cell."""
+    return "| " + " | ".join(markdown_text(cell).replace("|", "\\|") for cell in cells) + " |"
+
+
+def markdown_text(text: str) -> str:
+    """A text on one line that is no markup of HTML."""
+    return " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;")
 
 
 def _bold(cell: Cell) -> str:
     return f"**{cell.text}**" if cell.best else cell.text
-
-
-def _block_notes(block: Block, metrics: Sequence[Metric]) -> list[str]:
-    has_speedup = any(metric.key == SPEEDUP for metric in metrics)
-    return baseline_notes(block) if has_speedup else []
 
 
 def print_csv(comparisons: Sequence[Comparison], metrics: Sequence[Metric]) -> None:
@@ -111,12 +113,17 @@ def _record(comparison: Comparison, block: Block, row: Row, metrics: Sequence[Me
         "content_hash": comparison.trace["content_hash"],
         "temperature": comparison.trace.get("temperature"),
         "latency_profile": comparison.latency["profile"],
+        "latency_content_hash": comparison.latency.get("content_hash"),
+        "setting": comparison.differs,
         "what_if": str(row.runs[0].data["what_if"]).lower(),
         "max_concurrency": load.max_concurrency,
         "request_rate": load.request_rate or None,
-        "burstiness": load.burstiness,
+        "burstiness": None if load.of_file else load.burstiness,
+        "ramp": load.ramp,
         "policy": row.label,
         "seeds": " ".join(map(str, row.seeds)),
+        "requests_sent": row.requests,
+        "requests_rejected": row.rejected,
     }
     for metric in metrics:
         one = row.estimate(metric.key)

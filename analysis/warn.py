@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from analysis.cells import percent
 from analysis.compare import Block, Comparison, Row
+from analysis.notes import source_notes
 from analysis.summaries import Summary
 from analysis.sweeps import PARTLY
 
@@ -16,8 +17,13 @@ _NAMED = 4  # examples that are spelled out
 
 def warnings(comparison: Comparison) -> list[str]:
     """One sentence each, the weightiest first."""
-    checks = (_what_if, _origin, _windows, _seeds, _baseline, _few, _rates, _served, _sketch, _free)
-    return [text for check in checks for text in check(comparison)]
+    checks = (_what_if, _origin, _mixed, _windows, _seeds, _baseline, _few, _rates, _served)
+    return [text for check in (*checks, _sketch, _free) for text in check(comparison)]
+
+
+def _mixed(comparison: Comparison) -> Iterator[str]:
+    for _, text in source_notes(comparison):
+        yield f"Lines over loads join runs {text}."
 
 
 def _rows(comparison: Comparison) -> Iterator[tuple[Block, Row]]:

@@ -12,8 +12,8 @@ from real_runner.settings import SEARCH, choice
 from simulator.command_line import CONF, GROUPS, normalised
 from simulator.one_line import one_line
 from traces.errors import InputError
+from traces.pipes import INTERRUPTED
 
-INTERRUPTED = 130
 REFUSED = 2
 CHECKED = (*GROUPS, "demo", "probe")  # nodes that refuse unknown keys themselves
 PROMPT = "demo.prompt="

@@ -1,9 +1,19 @@
 """`python -m simulator`: see `simulator.app`."""
 
-import sys
+from __future__ import annotations
 
-from simulator.app import main
-from traces.pipes import until_closed
+import sys
+from collections.abc import Sequence
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """`main` of `simulator.app`, which is imported here so that ^C is heard while it loads."""
+    from simulator.app import main
+
+    return main(argv)
+
 
 if __name__ == "__main__":
+    from traces.pipes import until_closed
+
     sys.exit(until_closed(main))

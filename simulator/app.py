@@ -13,9 +13,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import hydra
+from hydra.errors import HydraException
 from hydra.plugins.sweeper import Sweeper
 
 from simulator.command_line import CONF, Command, Survey, normalised, parse, survey
+from simulator.help_text import help_text
 from simulator.idle import idle
 from simulator.one_line import one_line
 from simulator.sweep.composed import KEY, OURS
@@ -23,6 +25,7 @@ from simulator.sweep.errors import REFUSED, JobFailed
 from simulator.sweep.job import is_elsewhere, job
 from simulator.sweep.names import folder_name
 from simulator.sweep.objective import Objective, names, split_objective
+from simulator.sweep_words import held_back
 from traces.errors import InputError
 
 INTERRUPTED = 130  # 128 + SIGINT
@@ -36,13 +39,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         words = normalised(sys.argv[1:] if argv is None else argv)
         command = parse(words)
         if not command.runs:
-            _call_hydra(words)
-            return 0
+            return _show(words, command)
         return _run(words, command)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
-    except SystemExit as end:  # from Hydra (--help), or from a refused job
+    except SystemExit as end:  # from Hydra (--version), or from a refused job
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except JobFailed as failure:  # it was printed
         return failure.status
@@ -52,6 +54,19 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         print(f"error: {line}", file=sys.stderr)
         return REFUSED
+
+
+def _show(words: list[str], command: Command) -> int:
+    """--help, and what is Hydra's own: --cfg and the like."""
+    if command.helps:
+        print(help_text(command.config_dir), end="")
+        return 0
+    try:
+        _call_hydra(words)
+    except HydraException:
+        survey(command)  # which says better what is wrong with the words
+        raise
+    return 0
 
 
 def _run(words: list[str], command: Command) -> int:
@@ -64,7 +79,7 @@ def _run(words: list[str], command: Command) -> int:
     for line in idle(found.jobs):
         print(f"warning: {line}", file=sys.stderr)
     with Sweep(found.total, objective) as sweep, launched_by(sweep), _composed_once():
-        _call_hydra(_with_our_files(words, command))
+        _call_hydra(held_back(_with_our_files(words, command), found.swept))
     return sweep.status
 
 

@@ -1,76 +1,31 @@
-"""From the words of a command line to those Hydra understands, and to the jobs they stand for."""
+"""From the words of a command line to the jobs they stand for."""
 
 from __future__ import annotations
 
 import argparse
 import os
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NoReturn
 
-import simulator
-from simulator import latency_file
+from simulator.help_text import version_line
 from simulator.settings import SCALARS
+from simulator.sweep_words import (
+    check_folders,
+    check_sweep,
+    is_of_option,
+    refuse_nothing,
+    refuse_values,
+)
+from simulator.unknown_key import explained
+from simulator.words import BESIDE, CONF, FILES, GROUPS, normalised, quoted
 from traces.errors import InputError
 
-# The checkout's conf/, and in a wheel the package's neighbour: the same place from here.
-CONF = Path(simulator.__file__).resolve().parents[1] / "conf"
-GROUPS = ("policy", "trace", "latency", "server", "experiment")
-FILES = {"trace": ("recording", (".safetensors", ".json")), "latency": ("profile", (".csv",))}
-KEYS = {"tournament": "tournament.rivals"}  # folders of conf/ whose files a key names
-BESIDE = ("objective", "direction")  # keys that the configuration need not have
-_UNQUOTED = re.compile(r"[A-Za-z0-9_./-]+")
+__all__ = ["BESIDE", "CONF", "FILES", "GROUPS", "normalised", "quoted"]
+
 Composer = Callable[[Sequence[str]], Any]
 MOST_CHECKED = 256  # combinations of a sweep that are all checked before it starts
-
-
-def normalised(words: Sequence[str]) -> list[str]:
-    """`words` as Hydra wants them.
-
-    ``+policy=cast`` becomes ``policy=cast``, as the group is in the defaults list, and a file in
-    place of a group's option (``trace=my.safetensors``, ``latency=my.csv``) the key it belongs to,
-    or all keys that a ``latency=my.yaml`` holds; as does the name of a tournament's rivals
-    (``tournament=published``).
-
-    Raises:
-        InputError: files and options mixed in one sweep.
-    """
-    result = []
-    for word in words:
-        key, equals, value = word.partition("=")
-        if equals and key.lstrip("+") in GROUPS:
-            result += _group(key.lstrip("+"), value)
-        elif equals and key.lstrip("+") in KEYS:
-            result.append(f"{KEYS[key.lstrip('+')]}={value}")
-        elif equals and key.lstrip("+") in BESIDE:
-            result.append(f"++{key.lstrip('+')}={value}")
-        else:
-            result.append(word)
-    return result
-
-
-def _group(key: str, value: str) -> list[str]:
-    if key == "latency" and latency_file.is_file(value):
-        return latency_file.overrides_of(value)
-    field, endings = FILES.get(key, ("", ()))
-    values = value.split(",")
-    files = [bool(endings) and item.endswith(endings) for item in values]
-    if not any(files):
-        return [f"{key}={value}"]
-    if not all(files):
-        raise InputError(f"{key}={value}: accepted: options of the group, or files, not both")
-    quoted = ",".join(map(_quoted, values))
-    # The group's default keeps its other keys; its name would be another profile's.
-    return [f"{key}.{field}={quoted}"] + ([f"{key}.name=null"] if key == "latency" else [])
-
-
-def _quoted(text: str) -> str:
-    if _UNQUOTED.fullmatch(text):
-        return text
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +36,7 @@ class Command:
     runs: bool  # False for --help, --cfg and the like
     multirun: bool
     config_dir: str | None
+    helps: bool = False
 
 
 def parse(words: Sequence[str]) -> Command:
@@ -93,12 +49,19 @@ def parse(words: Sequence[str]) -> Command:
 
     parser = get_args_parser()
     parser.error = _refuse
+    for action in parser._actions:
+        if "--version" in action.option_strings:
+            action.version = version_line()
     args: argparse.Namespace = parser.parse_args(list(words))
+    if args.multirun and (args.cfg or args.info):
+        flag = "--cfg" if args.cfg else "--info"
+        raise InputError(f"{flag} with -m; accepted: one of them")
     shows = args.help or args.hydra_help or args.cfg or args.info or args.shell_completion
     other = args.config_path or args.config_name or args.experimental_rerun
     if args.config_dir is not None and not os.path.isdir(args.config_dir):
         raise InputError(f"--config-dir is {args.config_dir!r}; accepted: an existing folder")
-    return Command(tuple(args.overrides), not (shows or other), args.multirun, args.config_dir)
+    runs = not (shows or other)
+    return Command(tuple(args.overrides), runs, args.multirun, args.config_dir, args.help)
 
 
 def _refuse(message: str) -> NoReturn:
@@ -113,6 +76,7 @@ class Survey:
     total: int | None  # jobs, where the sweeper's configuration says how many
     launcher: str  # its class
     searches: bool  # whether the sweeper needs a number of every job
+    swept: frozenset[str] = frozenset()  # keys and groups that differ by job
 
 
 def survey(command: Command) -> Survey:
@@ -121,13 +85,16 @@ def survey(command: Command) -> Survey:
 
     with _composer() as composed:
         try:
-            words, hydra = _expanded(command, composed)
+            words, hydra, groups = _expanded(command, composed)
             jobs = [_composed_job(job, composed) for job in _bounded(words)]
         except ValueError as error:  # a group set to a number or to null
             raise InputError(str(error)) from error
     trials = hydra.sweeper.get("n_trials")  # of Optuna
+    if trials is not None and trials < 1:
+        raise InputError(f"hydra.sweeper.n_trials is {trials}; accepted: 1 or more")
     swept = command.multirun or hydra.mode == RunMode.MULTIRUN
-    return Survey(jobs, trials or len(words), hydra.launcher._target_, swept and trials is not None)
+    total, searches = trials or len(words), swept and trials is not None
+    return Survey(jobs, total, hydra.launcher._target_, searches, groups)
 
 
 def composed_jobs(command: Command) -> list[dict[str, Any]]:
@@ -165,13 +132,20 @@ def job_overrides(command: Command) -> list[list[str]]:
 def _composer() -> Iterator[Composer]:
     """A function from overrides to a configuration, Hydra's own node in it; each composed once."""
     from hydra import compose, initialize_config_dir
+    from hydra.errors import ConfigCompositionException
 
     known: dict[tuple[str, ...], Any] = {}
 
     def composed(overrides: Sequence[str]) -> Any:
         key = tuple(overrides)
         if key not in known:
-            known[key] = compose("config", list(key), return_hydra_config=True)
+            try:
+                known[key] = compose("config", list(key), return_hydra_config=True)
+            except ConfigCompositionException as error:
+                line = explained(error, overrides, composed)
+                if line is None:
+                    raise
+                raise InputError(line) from error
         return known[key]
 
     if not (CONF / "config.yaml").is_file():
@@ -183,11 +157,14 @@ def _composer() -> Iterator[Composer]:
 def _searchpath(command: Command) -> list[str]:
     if command.config_dir is None:
         return []
-    return [f"hydra.searchpath=[{_quoted('file://' + os.path.abspath(command.config_dir))}]"]
+    return [f"hydra.searchpath=[{quoted('file://' + os.path.abspath(command.config_dir))}]"]
 
 
-def _expanded(command: Command, composed: Composer) -> tuple[list[list[str]], Any]:
-    """Overrides of every job, the folder of further configurations among them; Hydra's node."""
+def _expanded(command: Command, composed: Composer) -> tuple[list[list[str]], Any, frozenset[str]]:
+    """Overrides of every job, the folder of further configurations among them.
+
+    Also Hydra's node, and the keys and groups that differ by job.
+    """
     from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
     from hydra.core.global_hydra import GlobalHydra
     from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -196,16 +173,30 @@ def _expanded(command: Command, composed: Composer) -> tuple[list[list[str]], An
     loader = GlobalHydra.instance().config_loader()  # what glob(...) looks through
     parser, extra = OverridesParser.create(loader), _searchpath(command)
     given = parser.parse_overrides(list(command.overrides))
-    fixed = [o.input_line for o in given if not o.is_sweep_override()]
-    hydra = composed([*extra, *fixed]).hydra
+    fixed = [o for o in given if not o.is_sweep_override()]
+    several = command.multirun or len(fixed) < len(given) or _in(given, "experiment")
+    # A key of a group that is swept, here or by an experiment, need not be one of its default.
+    shared = [o.input_line for o in fixed if not (several and is_of_option(o))]
+    hydra = composed([*extra, *shared]).hydra
+    check_folders(hydra)
     if not command.multirun and hydra.mode != RunMode.MULTIRUN:
-        return [[*extra, *command.overrides]], hydra
-    if not hydra.sweeper._target_.endswith(".BasicSweeper"):
-        return [[*extra, *fixed]], hydra
+        refuse_values(given)
+        return [[*extra, *command.overrides]], hydra, frozenset()
     swept = [f"{key}={value}" for key, value in (hydra.sweeper.params or {}).items()]
     both = parser.parse_overrides([*swept, *command.overrides])
+    refuse_nothing(both, loader)
+    groups = frozenset(o.key_or_group for o in both if o.is_sweep_override())
+    if not hydra.sweeper._target_.endswith(".BasicSweeper"):
+        fixed = [o for o in fixed if o.key_or_group.partition(".")[0] not in groups]
+        return [[*extra, *(o.input_line for o in fixed)]], hydra, groups
     own = [o for o in both if not o.get_key_element().startswith("hydra.")]
-    return [[*extra, *job] for job in BasicSweeper.split_arguments(own, None)[0]], hydra
+    jobs = [[*extra, *job] for job in BasicSweeper.split_arguments(own, None)[0]]
+    check_sweep(hydra, len(jobs))
+    return jobs, hydra, groups
+
+
+def _in(overrides: Sequence[Any], key: str) -> bool:
+    return any(o.key_or_group == key for o in overrides)
 
 
 def _bounded(jobs: list[list[str]]) -> list[list[str]]:

@@ -19,6 +19,7 @@ from traces.plain_yaml import load_yaml
 
 ENDINGS = (".yaml", ".yml")
 LONGEST = 32_768  # characters: Hydra takes seconds to read more
+HEADER = {"hardware", "model", "drafter", "engine", "timing", "source"}  # of a profile
 _KEY = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _PATHS = ("profile", "roofline.calibrate")  # keys whose value may be the path of a table
 
@@ -71,6 +72,8 @@ def _read(path: Path) -> dict[str, Any]:
         ) from error
     if not isinstance(node, dict) or not all(isinstance(key, str) for key in node):
         raise InputError(f"{path}: holds {node!r:.60}; accepted: KEY: VALUE lines")
+    if "profile" not in node and "roofline" not in node and len(HEADER & node.keys()) > 1:
+        raise InputError(f"{path}: a profile's header; accepted: its table, {path.stem}.csv")
     _check_plain(path, node)
     return node
 

@@ -6,6 +6,7 @@ import hashlib
 import inspect
 import logging
 from collections.abc import Mapping
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,26 @@ def reason_of(refused: InputError, node: Mapping[str, Any]) -> str:
 def policy_name(node: Mapping[str, Any]) -> str:
     """The node's `name`, else its class's."""
     return str(node.get("name") or str(node.get("_target_")).rpartition(".")[2])
+
+
+def check_verbs(policy: Policy) -> None:
+    """InputError for a prepared policy that would stop in its first step, or never draft."""
+    if not policy.drafts:
+        return
+    name, own = type(policy).__name__, type(policy)
+    allocates, plans = own.allocate is not Policy.allocate, own.plan is not Policy.plan
+    drafts = plans or policy.order is not None
+    if drafts and not allocates:
+        near = get_close_matches("allocate", [one for one in dir(own) if not hasattr(Policy, one)])
+        raise InputError(
+            f"policy {name}: no method allocate{f' (but {near[0]})' if near else ''}; accepted: "
+            "allocate(step), nodes to verify per request"
+        )
+    if allocates and not drafts:
+        raise InputError(
+            f"policy {name}: order is None and there is no method plan, so it would never draft; "
+            "accepted: order = an order of simulator.orders.specs, such as ChainOrder()"
+        )
 
 
 def source_hash(policy: Policy) -> str:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from simulator.near import near_note
+from simulator.unknown_key import TOP, key_of, unknown_key, with_near
+from simulator.words import GROUPS, other_forms
 from traces.disk import disk_line
 from traces.errors import InputError
 
@@ -20,7 +23,7 @@ def one_line(error: BaseException, keys: Sequence[str] | None = None) -> str | N
     from omegaconf.errors import OmegaConfBaseException
 
     if isinstance(error, InputError):
-        return _flat(str(error))
+        return with_near(_flat(str(error)))
     if isinstance(error, OSError) and (line := disk_line(error)) is not None:
         return line
     if isinstance(error, MissingConfigException):
@@ -34,14 +37,24 @@ def one_line(error: BaseException, keys: Sequence[str] | None = None) -> str | N
 
 def _missing_option(error) -> str:
     """An option that the group does not have."""
-    group, _, option = str(error.missing_cfg_file or "").rpartition("/")
+    group, option = _group_and_option(str(error.missing_cfg_file or ""))
     if not group or not error.options:
         return _flat(str(error))
     accepted = ", ".join(sorted(error.options))
     if group in PLUGINS:
         extra = PLUGINS[group].get(option, "sweep")
         accepted += f"; more with pip install 'specsim[{extra}]'"
-    return f"{group} is {option!r}; accepted: {accepted}"
+    note = near_note(option, error.options)
+    return f"{group} is {option!r}; accepted: {accepted}{other_forms(group, option)}{note}"
+
+
+def _group_and_option(text: str) -> tuple[str, str]:
+    """Of GROUP/OPTION; Hydra takes the folders of a path for a group of their own."""
+    group, _, option = text.partition("/")
+    if group in GROUPS:
+        return group, option
+    group, _, option = text.rpartition("/")
+    return group, option
 
 
 def _unknown_key(error: Exception, keys: Sequence[str] | None) -> str | None:
@@ -50,25 +63,12 @@ def _unknown_key(error: Exception, keys: Sequence[str] | None) -> str | None:
     group = re.search(r"Could not override '([^']+)'\.\s*No match in the defaults list", text)
     if group:
         return f"unknown group {group[1]}; see --help for groups and keys"
-    found = re.search(r"Could not override '([^']+)'", text)
-    if not found:
+    found = key_of(error)
+    if found is None:
         return None
-    accepted = ", ".join(keys) if keys else _accepted(found[1])
-    return f"unknown key {found[1]}; accepted: {accepted}"
-
-
-def _accepted(key: str) -> str:
-    """Keys beside the unknown one, where they are fixed."""
-    from simulator.settings import GROUPS, KNOWN, SCALARS
-
-    node = key.partition(".")[0]
-    if node in KNOWN and "." in key:
-        return ", ".join(f"{node}.{name}" for name in KNOWN[node])
-    if node == "hydra":
-        return "what --cfg hydra shows"
-    if node in GROUPS:
-        return f"the keys of the chosen {node}; see --cfg job"
-    return ", ".join((*GROUPS, *SCALARS))
+    if found.startswith("hydra"):
+        return unknown_key(found, ["what --cfg hydra shows"])
+    return unknown_key(found, keys or TOP)
 
 
 def _cause(error: Exception) -> str:

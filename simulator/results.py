@@ -59,7 +59,8 @@ def write_files(folder: Path, writers: dict[str, Callable[[Path], Any]]) -> None
             with named(folder / name):
                 write(temporary[name])
         for name, path in temporary.items():
-            os.replace(path, folder / name)
+            with named(folder / name):
+                os.replace(path, folder / name)
     finally:
         for path in temporary.values():
             with suppress(OSError):  # the disk's, which was said already

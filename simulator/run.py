@@ -19,6 +19,7 @@ from simulator.invariants import check_invariants
 from simulator.ledger import Facts, Ledger, texts_of
 from simulator.lengths import Lengths
 from simulator.load_policy import (
+    check_verbs,
     engine_hash,
     file_hash,
     files_hash,
@@ -197,6 +198,7 @@ def fit(
             table=lambda spec: _fitting_table(tables, spec, recording),
         )
     )
+    check_verbs(policy)
 
 
 @lru_cache(maxsize=4)  # of one recording's size each; many jobs ask for the same ones in turn

@@ -40,7 +40,7 @@ def headline(summary: Mapping[str, Any]) -> str:
     """Throughput, latency and acceptance in one line; what-if where no such engine exists."""
     parts = [
         f"{_number(summary['output_throughput'], 1)} tokens/s",
-        f"TPOT {_number(summary['mean_tpot_ms'], 2)} ms",
+        f"mean TPOT {_number(summary['mean_tpot_ms'], 2)} ms",
         f"acceptance length {_number(summary['acceptance_length'], 2)}",
         f"{_number(summary['draft_nodes_per_request'], 1)} nodes per request",
     ]

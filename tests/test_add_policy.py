@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from simulator.app import main
 from tests.synthetic import make_pool
 from traces import write_recording
 
@@ -76,3 +77,29 @@ def test_the_command_runs_the_policy(blocks, tmp_path, monkeypatch, clients, dra
     assert summary["completed"] == clients
     nodes = summary["draft_nodes_per_request"]
     assert nodes == drafted if clients == 2 else drafted <= nodes < 6
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("order = ChainOrder(3)\n    def alocate(self, step): return step.draft.size",
+         "policy Mine: no method allocate (but alocate); accepted: allocate(step)"),
+        ("def plan(self, load): return ChainOrder(3)",
+         "policy Mine: no method allocate; accepted: allocate(step)"),
+        ("def allocate(self, step): return step.draft.size",
+         "policy Mine: order is None and there is no method plan, so it would never draft"),
+    ],
+)  # fmt: skip
+def test_a_policy_that_is_not_whole_is_refused_in_one_line(here, monkeypatch, capsys, body, says):
+    Path("mine_broken.py").write_text(
+        "from simulator.orders.specs import ChainOrder\n"
+        f"from simulator.policy import Policy\nclass Mine(Policy):\n    {body}\n"
+    )
+    monkeypatch.syspath_prepend(here)
+    sys.modules.pop("mine_broken", None)
+    words = [f"trace={recording_at(here)}", "policy._target_=mine_broken.Mine", "num_prompts=4"]
+    words += ["policy=autoregressive", "hydra.run.dir=out"]
+    assert main(words) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert says in line
+    assert not Path("out").exists()

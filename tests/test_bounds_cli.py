@@ -194,12 +194,31 @@ def test_the_batch_is_what_the_server_runs(folder, capsys):
         ({"latency": LATENCY | {"profile": "card_b"}}, "latency.profile is 'card_b', expected"),
         ({"latency": LATENCY | {"packing": "dense"}}, "latency.packing is 'dense', expected"),
         ({"latency": LATENCY | {"draft_steps": 2}}, "latency.draft_steps is 2, expected None"),
+        ({"latency": LATENCY | {"content_hash": "ef" * 32}}, "latency.content_hash is 'efef"),
+        ({"latency": LATENCY | {"content_hash": "ef"}}, "expected not known as in"),
+        ({"server": {"replicas": 2}}, "server.replicas is 2, expected 1: the bounds are of the ba"),
+        ({"workload": {"file": "w.csv"}}, "workload is w.csv, expected the recorded texts"),
         ({"request_rate": 3.0}, "request_rate is 3, expected a closed loop"),
         ({"max_concurrency": 8}, "batch 8 has no bound in"),
     ],
 )
 def test_runs_of_another_setting_are_refused(folder, capsys, changes, message):
     refused(folder(summary("cast", 1.0), summary("fixed_chain", 1.0, **changes)), capsys, message)
+
+
+def test_rows_of_several_settings_say_which(folder, capsys):
+    servers = ({"max_num_seqs": 4}, {"max_num_seqs": 1})
+    runs = (summary("cast", 200.0, server=server) for server in servers)
+    command = folder(*runs)
+    assert analyse([*command, "--format", "csv"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    # 100 of 250 up to O5 in a batch of 4, and of 200 up to O2 alone.
+    assert [(row["setting"], float(row["reach_in_order"])) for row in rows] == [
+        ("server.max_num_seqs=1", 0.5),
+        ("server.max_num_seqs=4", pytest.approx(0.4)),
+    ]
+    assert analyse([*command, "--format", "markdown"]) == 0
+    assert "| server.max_num_seqs=1 | 4 | cast | 1 |" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,9 @@ import pytest
 from simulator.app import folder_name, main
 from simulator.command_line import CONF, normalised
 from simulator.command_line import parse as parse_command
+from simulator.help_text import help_text
+from simulator.settings import OF_TASKS, SCALARS, TASKS
+from simulator.sweep.names import job_name
 from traces.errors import InputError
 
 POLICY_FILE = """
@@ -20,7 +24,7 @@ import numpy as np
 from simulator.orders import ChainOrder
 from simulator.policy import Policy
 
-class Stubborn(Policy):
+class Steady(Policy):
     order = ChainOrder()
     def __init__(self, nodes=1):
         self.nodes = nodes
@@ -141,13 +145,13 @@ def test_another_configuration_in_the_same_folder_is_run_again(here, recorded, c
 
 
 def test_a_users_policy(here, recorded, monkeypatch):
-    (here / "stubborn_policy.py").write_text(POLICY_FILE)
+    (here / "steady_policy.py").write_text(POLICY_FILE)
     (here / "mine/policy").mkdir(parents=True)
-    (here / "mine/policy/stubborn.yaml").write_text(
-        "name: stubborn\n_target_: stubborn_policy.Stubborn\nnodes: 2\n"
+    (here / "mine/policy/steady.yaml").write_text(
+        "name: steady\n_target_: steady_policy.Steady\nnodes: 2\n"
     )
     monkeypatch.syspath_prepend(str(here))
-    words = ["--config-dir", "mine", "policy=stubborn", f"trace={recorded}", "num_prompts=9"]
+    words = ["--config-dir", "mine", "policy=steady", f"trace={recorded}", "num_prompts=9"]
     assert main([*words, "max_concurrency=1", "hydra.run.dir=out"]) == 0
     assert summary_in(here / "out")["draft_nodes_per_request"] == 2
     before = files(here)
@@ -179,6 +183,51 @@ def test_help_and_cfg_write_nothing(here, capsys):
     assert main(["--cfg", "job", "+policy=cast"]) == 0
     assert "_target_: simulator.policies.cast.Cast" in capsys.readouterr().out
     assert files(here) == set()
+
+
+@pytest.fixture(scope="module")
+def help_lines() -> list[str]:
+    return help_text().splitlines()
+
+
+def test_help_explains_every_key(help_lines):
+    """All lines of settings have a comment, but sections, tasks' lists and `task` itself."""
+    settings = help_lines[help_lines.index("# Load, in the words of vLLM's serving benchmark.") :]
+    bare = [line for line in settings if re.match(r" {0,2}[a-z_]+:", line) and "  # " not in line]
+    assert bare == ["task: run", "rtable:", "published:"]
+    keys = [match[1] for line in settings if (match := re.match(r"([a-z_]+):", line))]
+    assert sorted(keys) == sorted((*SCALARS, *OF_TASKS))
+    assert len(help_lines) <= 120
+
+
+def test_help_has_a_line_for_every_task(help_lines):
+    found = [match[1] for line in help_lines if (match := re.match(r"#   ([a-z]+): \S", line))]
+    assert sorted(found) == sorted(TASKS)
+
+
+def test_help_says_what_groups_are(help_lines, tmp_path):
+    for group, default in (("policy", "cast"), ("latency", "b300"), ("workload", "recorded")):
+        (at,) = [i for i, line in enumerate(help_lines) if line.startswith(f"{group}: ")]
+        assert re.fullmatch(rf"# \w.*; default: {default}", help_lines[at - 1])
+    (tmp_path / "policy").mkdir()
+    (tmp_path / "policy/aaa.yaml").write_text("")
+    assert "\npolicy: aaa, adaptive_verification, " in help_text(str(tmp_path))
+
+
+def test_version_is_ours(here, capsys):
+    assert main(["--version"]) == 0
+    own = tomllib.loads((CONF.parent / "pyproject.toml").read_text())["project"]["version"]
+    assert capsys.readouterr().out.startswith(f"specsim {own} (Hydra 1.")
+
+
+def test_the_line_of_a_run_names_the_mean_and_a_run_without_words(here, recorded, capsys):
+    """The summary's mean TPOT; a sweep of the defaults alone is called after its folder."""
+    assert job_name([]) == "default"
+    assert (
+        main([f"trace={recorded}", "num_prompts=40", "max_concurrency=2", "hydra.run.dir=o"]) == 0
+    )
+    mean_ms = summary_in(here / "o")["mean_tpot_ms"]
+    assert f" tokens/s, mean TPOT {mean_ms:.2f} ms, " in capsys.readouterr().out
 
 
 def test_words_for_hydra():

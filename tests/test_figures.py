@@ -218,7 +218,8 @@ def test_sweeps_of_a_width_get_a_figure_over_budgets(tmp_path):
     write_run(tmp_path / "runs", summary("autoregressive", 50.0))
     for nodes in (3, 7, 15):
         data = summary("fixed_tree", 100.0 + nodes, policy_config={"nodes": nodes})
-        write_run(tmp_path / "runs", data | {"acceptance_length": 2 + nodes / 10})
+        data |= {"acceptance_length": 2 + nodes / 10, "draft_nodes_per_request": nodes}
+        write_run(tmp_path / "runs", data)
     by_name = {one.name: one for one in _drawn(tmp_path / "runs")}
     speedup, length = by_name["speedup_vs_budget"].figure.axes
     (line,) = [line for line in speedup.get_lines() if line.get_label() == "fixed_tree"]

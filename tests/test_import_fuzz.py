@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from simulator.cost.profile import read_profile
-from traces.__main__ import _parser
+from traces.app import _parser
 from traces.errors import InputError
 from traces.importers.command import FORMATS
 from traces.importers.points import read_points

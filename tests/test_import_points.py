@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import csv
+import errno
 import hashlib
+import io
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from analysis.__main__ import main as analyse
+from tests.figure_cases import summary, write_run
 from traces.__main__ import main
 from traces.errors import InputError
-from traces.importers.points import read_points
+from traces.importers.points import objectives_in, read_points
 
 TRACES = {
     "rows": [
@@ -163,6 +169,118 @@ def test_other_spellings_and_several_results(here, capsys):
     assert read_points(Path("points.json")).points == (first, second)
 
 
+def unused_in(out: str) -> list[str]:
+    """The keys of the one line that says what was read."""
+    (line,) = [line for line in out.splitlines() if line.startswith("read ")]
+    _, found, names = line.partition("; keys not used: ")
+    return names.split(", ") if found else []
+
+
+def test_every_key_of_a_result_is_used_or_printed(here, capsys):
+    """Without a key that is printed the points are the same, without any other they are not.
+
+    The counts of tokens alone go into no point: throughputs are held against them.
+    """
+    counts = {"total_input_tokens": 3750, "total_output_tokens": 5000}  # 300 and 400 a second
+    result = RESULT | counts | {"my_own_key": 3, "label": "b", "model": "x", "ttfts": [0.1]}
+    assert imported("vllm-result", result) == 0
+    unused = unused_in(capsys.readouterr().out)
+    assert unused == ["errors", "max_concurrent_requests", "model", "my_own_key", "ttfts"]
+    whole = read_points(Path("points.json")).points
+    for key in result:
+        assert imported("vllm-result", {k: v for k, v in result.items() if k != key}) == 0
+        same = read_points(Path("points.json")).points == whole
+        silent = key in unused or key in counts or result[key] is None
+        assert same == silent, key
+
+
+def test_what_cannot_be_used_is_printed_too(here, capsys):
+    """A label and a date that are no texts, and a rate that a ramp overrides."""
+    odd = {"label": 3, "date": ["x"], "request_rate": 2.0, "ramp_up_strategy": "linear"}
+    assert imported("vllm-result", RESULT | odd | {"backend": None}) == 0
+    unused = unused_in(capsys.readouterr().out)
+    assert unused == ["date", "errors", "label", "max_concurrent_requests", "request_rate"]
+
+
+def test_unused_keys_of_all_results_and_rows_are_printed(here, capsys):
+    assert imported("vllm-result", [RESULT | {"a": 1}, RESULT | {"b": 1}]) == 0
+    assert {"a", "b"} < set(unused_in(capsys.readouterr().out))
+    assert imported("treespark-traces", TRACES | {"seed": 1}) == 0
+    assert unused_in(capsys.readouterr().out) == ["rows[].prompt", "seed"]
+    assert imported("vllm-result", RESULT | {f"k{i:03}": i for i in range(100)}) == 0
+    names = unused_in(capsys.readouterr().out)
+    assert len(names) == 40  # of 102
+    assert names[-1].endswith(" and 62 more")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"completed": 96, "duration": 1.3, "request_throughput": 738}, "96 / 1.3 = 73.8"),
+        (
+            {"request_throughput": 0.9},
+            "request_throughput is 0.9; accepted: (completed) / duration",
+        ),
+        # 10 / 13 = 0.769, and 13 may be anything from 12.5 to 13.5: 0.741 to 0.8
+        ({"duration": 13}, None),
+        ({"duration": 13, "request_throughput": 0.739}, "10 / 13 = 0.769231"),
+        ({"duration": 13, "request_throughput": 0.741}, None),
+        ({"total_output_tokens": 5000}, None),
+        ({"total_output_tokens": 5100}, "output_throughput is 400.0;"),
+        ({"total_output_tokens": 5000, "total_input_tokens": 3750}, None),
+        ({"total_output_tokens": 5000, "total_input_tokens": 3800}, "total_token_throughput is"),
+        ({"duration": 0}, None),
+        ({"completed": None}, None),
+        ({"duration": 12.345678901, "request_throughput": 10 / 12.345678901}, "output_throughput"),
+    ],
+)
+def test_rates_must_be_those_of_the_counts(here, capsys, changes, said):
+    content = RESULT | changes
+    if said == "output_throughput":  # 4,930 tokens in 12.345678901 s are 399.33 a second
+        content |= {"total_output_tokens": 4930}
+    if said is None:
+        assert imported("vllm-result", content) == 0
+    else:
+        assert said in refusal(capsys, "vllm-result", content)
+
+
+def test_a_policy_that_nothing_is_called_is_warned_about(here, capsys):
+    """It is taken: a run of one's own policy may have the name. Labels add settings to a name."""
+    for format_name, content in (
+        ("vllm-result", RESULT),
+        ("treespark-traces", TRACES),
+        ("accepted-list", [1, 2]),
+    ):
+        for policy, near in (("kast", "cast"), ("mine", None), ("cast", None)):
+            point = the_point(format_name, content, "--policy", policy)
+            assert point.policy == policy
+            err = capsys.readouterr().err
+            assert err.count("\n") == (policy != "cast")
+            assert err.startswith(f"warning: --policy is {policy!r}") == (policy != "cast")
+            assert (near or "near it") in err or near is None
+    the_point("vllm-result", RESULT, "--policy", "cast theta=0.4")
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    "out", ["/proc/p.json", f"{'a' * 245}.json", "sub/p.json", "in.json/p.json"]
+)
+def test_a_path_that_takes_nothing_is_named_as_given(here, capsys, monkeypatch, out):
+    """Not by the temporary name; of a disk that has no room in the end as well."""
+    Path("in.json").write_text("[1]")
+    if out.startswith("sub"):
+        monkeypatch.setattr(os, "replace", _no_room)
+    assert main(["import", "accepted-list", "in.json", "--out", out]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert out.removesuffix("/p.json") in line
+    assert line.startswith("error: --out: ")
+    assert ".tmp" not in line
+
+
+def _no_room(source, target):
+    raise OSError(errno.ENOSPC, "No space left on device", source, None, target)
+
+
 def test_a_ramp_is_no_load(here, capsys):
     point = the_point("vllm-result", RESULT | {"request_rate": 5, "ramp_up_strategy": "linear"})
     assert not point.open
@@ -294,7 +412,7 @@ def test_points_files_are_checked(here):
 
 
 def test_nothing_heavy_is_loaded(here):
-    code = "import traces, traces.__main__, sys; print(*sys.modules)"
+    code = "import traces, traces.app, sys; print(*sys.modules)"
     root = Path(__file__).parents[1]
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True)
     loaded = set(done.stdout.split())
@@ -307,3 +425,85 @@ def test_nothing_heavy_is_loaded(here):
         text=True,
     )
     assert "traces.importers" not in light.stdout.split()
+
+
+# ---------------------------------------------------------------- objectives of goodput
+
+
+GOOD = RESULT | {"request_goodput": 0.5}
+
+
+def _beside(capsys, *words: str, form: str = "csv") -> tuple[str, str]:
+    """What `python -m analysis points` prints of the runs and points here."""
+    capsys.readouterr()
+    command = ["points", "runs", "--points", "points.json", "--format", form, *words]
+    assert analyse(command) == 0
+    return capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("stated", "ours", "error"),
+    [
+        (None, {"tpot": 50.0}, "the objectives of the measurement are not known"),
+        ("quick", {"tpot": 50.0}, "the objectives of the measurement are not known"),
+        ("tpot:50", None, "the runs have no objectives"),
+        (
+            "tpot:50",
+            {"tpot": 50.0, "e2el": 9.0},
+            "the objectives of the measurement are tpot:50, of the runs tpot:50 e2el:9",
+        ),
+        ("e2el:9 tpot:50.0", {"tpot": 50.0, "e2el": 9.0}, None),
+    ],
+)
+def test_goodput_is_compared_where_both_ask_for_the_same(here, capsys, stated, ours, error):
+    """0.75 requests/s predicted against 0.5 is 50 % more, if the question was the same."""
+    write_run(Path("runs"), summary("cast", goodput=ours, request_goodput=0.75 if ours else None))
+    assert imported("vllm-result", GOOD | ({"goodput": stated} if stated else {})) == 0
+    out, err = _beside(capsys)
+    rows = {row["metric"]: row for row in csv.DictReader(io.StringIO(out))}
+    assert ("request_goodput" in rows) == (error is None)
+    if error is None:
+        assert float(rows["request_goodput"]["relative_error"]) == pytest.approx(0.5)
+    else:
+        assert f"request_goodput: left out: {error}" in err
+    alone = _beside(capsys, "--metric", "request_goodput", form="table").out
+    assert ("or a metric of the same meaning" in alone) == (error is not None)
+
+
+def test_missing_objectives_are_lacking(here, capsys):
+    assert imported("vllm-result", [GOOD, GOOD | {"goodput": "tpot:50", "label": "b"}]) == 0
+    assert "lacks: objectives of request_goodput (in 1)\n" in capsys.readouterr().out
+    first, second = read_points(Path("points.json")).points
+    assert (first.objectives, second.objectives) == (None, {"tpot": 50.0})
+    for content, said in ((GOOD, True), (GOOD | {"goodput": "tpot:50"}, False), (RESULT, False)):
+        assert imported("vllm-result", content) == 0
+        out = capsys.readouterr().out
+        assert ("lacks: objectives of request_goodput\n" in out) == said
+
+
+@pytest.mark.parametrize(
+    ("text", "limits"),
+    [
+        ("tpot:50 e2el:2000.5", {"tpot": 50.0, "e2el": 2000.5}),
+        (" ttft:1  tpot:2 ", {"ttft": 1.0, "tpot": 2.0}),
+        ("tpot:50 tpot:60", None),
+        ("tpot:50ms", None),
+        ("tpot=50", None),
+        ("latency:5", None),
+        ("", None),
+        (50, None),
+        (None, None),
+    ],
+)
+def test_objectives_in_words(text, limits):
+    assert objectives_in(text) == limits
+
+
+def test_arrivals_of_a_file_are_no_drawn_ones(here, capsys):
+    """A point at 0.5 requests/s of drawn gaps is no run that plays a file of that rate."""
+    file = {"file": "w.csv", "sha256": "a", "played_rate": 0.5}
+    write_run(Path("runs"), summary("cast", request_rate=0.5, workload=file))
+    assert imported("vllm-result", RESULT | {"request_rate": 0.5, "max_concurrency": None}) == 0
+    out, err = _beside(capsys)
+    assert list(csv.DictReader(io.StringIO(out))) == []
+    assert "measured alone: in at request rate 0.5/s" in err

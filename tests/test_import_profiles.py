@@ -269,3 +269,18 @@ def test_times_are_written_as_they_were_read(here):
     profile = read_profile("gpu.csv")
     assert profile.verify[0].verify_ms == value
     assert profile.draft[0].draft_ms == math.pi
+
+
+@pytest.mark.parametrize("ending", [".yaml", ".draft.csv", ".prefill.csv"])
+def test_folders_in_the_place_of_a_file_are_named(here, capsys, ending):
+    Path(f"gpu{ending}").mkdir()
+    line = refusal(capsys, "cast-probe", SINGLE)
+    assert line.startswith(f"error: --out is gpu.csv, and gpu{ending} a folder; accepted")
+
+
+def test_every_key_of_a_cost_model_is_a_size(here, capsys):
+    """So that none is left unused."""
+    words = ("--context", "64", "--draft-ms", "1")
+    for content in ({"1": {"2": 3.0}, "gpu": "x"}, {"1": {"2": 3.0, "gpu": "x"}}):
+        assert "accepted: " in refusal(capsys, "treespark-cost", content, *words)
+    assert "accepted: " in refusal(capsys, "cast-probe", BATCHED | {"gpu": "x"}, "--context", "64")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import pickle
+import resource
 import sys
 from pathlib import Path
 
@@ -297,3 +298,23 @@ def test_rtable_of_small_pools(here, capsys):
     lines = Path("out/rtable.csv").read_text().splitlines()
     assert "all,marginal,1,1.0,per-round" in lines
     assert "all,marginal,2,2.0,per-round" in lines  # no more nodes than there are
+
+
+@pytest.mark.parametrize(
+    "out", ["/proc/x.safetensors", f"{'a' * 235}.safetensors", "sub.safetensors"]
+)
+def test_a_path_that_takes_nothing_is_named_as_given(here, capsys, out):
+    """Whatever library writes there; the last on a disk that is full after ten bytes."""
+    assert imported(rounds()) == 0
+    capsys.readouterr()
+    size = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if out.startswith("sub"):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10, size[1]))
+    try:
+        assert main(["import", "cast-rounds", "gsm8k.pt", "--out", out]) == 2
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, size)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: --out is {out} (")
+    assert ".tmp" not in line
+    assert {path.name for path in Path().iterdir()} == {"gsm8k.pt", "log.safetensors"}

@@ -110,7 +110,7 @@ def test_folders_are_matched_by_load_and_seed(runs, capsys):
 def test_markdown_and_open_loop(runs, capsys):
     words = [str(runs / "chain4/open"), str(runs / "chain1/open"), "--metric", "tpot"]
     assert main(["paired", *words, "--format", "markdown"]) == 0
-    assert "| 300 requests/s | 1 |" in capsys.readouterr().out
+    assert "| request rate 300/s, burstiness 1, at most" in capsys.readouterr().out
     assert "throughput of an open loop" in refused(capsys, *words[:2])
 
 
@@ -152,13 +152,87 @@ def test_what_differs_is_refused(runs, recorded, capsys, tmp_path):
         ("trace", "content_hash", "0" * 64),
         ("trace", "domains", ["code"]),
         ("latency", "profile", "other"),
+        ("latency", "content_hash", "0" * 64),
+        ("latency", "host", {"round_s": 0.5}),
+        ("server", "replicas", 2),
     ):
-        folder = tmp_path / key
+        folder = tmp_path / f"{node}.{key}"
         shutil.copytree(one_run(runs, "chain1", 2, 0), folder)
         data = summary(folder)
         data[node][key] = value
         (folder / "summary.json").write_text(json.dumps(data))
         assert f"differ in {node}.{key}" in refused(capsys, a, folder)
+
+
+def changed(folder: Path, model: Path, **changes) -> Path:
+    """A copy of a run with other keys in its summary, nodes merged."""
+    shutil.copytree(model, folder)
+    data = summary(folder)
+    for key, value in changes.items():
+        data[key] = data[key] | value if isinstance(data.get(key), dict) else value
+    (folder / "summary.json").write_text(json.dumps(data))
+    return folder
+
+
+def test_the_content_of_a_workload_file_must_be_the_same(runs, capsys, tmp_path):
+    file = {"file": "w.csv", "sha256": "a" * 64}
+    a = changed(tmp_path / "a", one_run(runs, "chain4", 2), workload=file)
+    model = one_run(runs, "chain1", 2)
+    b = changed(tmp_path / "b", model, workload=file | {"sha256": "b" * 64})
+    assert "differ in workload.sha256: 'aaaa" in refused(capsys, a, b)
+    b = changed(tmp_path / "old", model, workload={"file": "w.csv"})
+    assert f"differ in workload.sha256: '{'a' * 64}' and not known" in refused(capsys, a, b)
+    b = changed(tmp_path / "same", model, workload=file, ramp=5)
+    assert "differ in ramp: 0 and 5" in refused(capsys, a, b)
+
+
+def test_settings_have_means_of_their_own_and_rows_their_names(runs, capsys, tmp_path):
+    """Two splits and two servers, at two loads each: four blocks, whose means are of their own."""
+    for side, name in (("a", "chain4"), ("b", "chain1")):
+        for split in ("report", "tuning"):
+            for replicas in (1, 2):
+                for load in (2, 5):
+                    more = {"trace": {"split": split}, "server": {"replicas": replicas}}
+                    folder = tmp_path / side / f"{split}{replicas}{load}"
+                    changed(folder, one_run(runs, name, load), **more)
+    words = (tmp_path / "a", tmp_path / "b", "--resamples", "100")
+    rows = paired(capsys, *words)
+    keys = {(row["setting"], row["split"], row["max_concurrency"]) for row in rows}
+    assert len(keys) == len(rows) == 8
+    setting = "server.replicas=2, trace.split=tuning"
+    assert (setting, "tuning", "5") in keys
+    assert main(["paired", *map(str, words)]) == 0
+    printed = capsys.readouterr().out
+    assert f"(tuning split) on b300; {setting}" in printed
+    mean = np.sqrt(np.prod([float(row["ratio"]) for row in rows[:2]]))
+    assert printed.count(f"geometric mean of A / B: {mean:.4f}") == 4
+
+
+def test_other_settings_and_sources_of_a_policy_are_no_seeds(runs, capsys, tmp_path):
+    for side, name in (("a", "chain4"), ("b", "chain1")):
+        for seed in (0, 1):
+            more = {"policy_code": {"sha256": f"{seed}" * 64}} if side == "a" else {}
+            changed(tmp_path / side / str(seed), one_run(runs, name, 2, seed), **more)
+    rows = paired(capsys, tmp_path / "a", tmp_path / "b", "--resamples", "100")
+    assert [(row["a"], row["b"], row["seeds"]) for row in rows] == [
+        ("chain4(source=00000000)", "chain1", "1"),
+        ("chain4(source=11111111)", "chain1", "1"),
+    ]
+
+
+def test_rows_of_one_load_say_how_many_requests_they_are_of(runs, capsys, tmp_path):
+    for side, name in (("a", "chain4"), ("b", "chain1")):
+        model = one_run(runs, name, 2)
+        changed(tmp_path / side / "whole", model)
+        short = changed(tmp_path / side / "short", model, num_prompts=30, completed=30)
+        table = parquet.read_table(short / "requests.parquet")
+        parquet.write_table(table.slice(0, 30), short / "requests.parquet")
+    words = (tmp_path / "a", tmp_path / "b", "--metric", "tpot", "--resamples", "100")
+    assert [row["num_prompts"] for row in paired(capsys, *words)] == ["30", "40"]
+    assert main(["paired", *map(str, words), "--format", "markdown"]) == 0
+    printed = capsys.readouterr().out
+    assert "| concurrency 2, 30 requests | 1 |" in printed
+    assert "| concurrency 2, 40 requests | 1 |" in printed
 
 
 def test_requests_that_differ_are_refused(runs, capsys, tmp_path):

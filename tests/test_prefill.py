@@ -78,7 +78,7 @@ def test_without_a_table_prefill_is_free(profile):
 def test_strict_refuses_a_longer_prompt(profile):
     cost = StepCost(read_profile(profile()), strict=True)
     assert cost.prefill_s(50) == pytest.approx(9e-3)
-    with pytest.raises(InputError, match=r"toy \(strict\): prefill of 51 tokens; .* up to 50"):
+    with pytest.raises(InputError, match=r"toy\.csv \(strict\): prefill of 51 tokens; .* up to 50"):
         cost.prefill_s(51)
 
 
@@ -88,13 +88,13 @@ def test_strict_refuses_a_longer_prompt(profile):
         ("tokens,prefill_ms\n1,1\n", "column prompt_tokens is missing; found tokens, prefill_ms"),
         ("prompt_tokens,ms\n1,1\n", "column prefill_ms is missing"),
         ("prompt_tokens,prefill_ms\n", "accepted: a header line and at least one row"),
-        ("prompt_tokens,prefill_ms\n4,1\n0,2\n", "row 2, column prompt_tokens: value '0'"),
-        ("prompt_tokens,prefill_ms\n4,1\n5,nan\n", "row 2, column prefill_ms: value 'nan'"),
-        ("prompt_tokens,prefill_ms\n4,1\n5,-2\n", "row 2, column prefill_ms: value '-2'"),
-        ("prompt_tokens,prefill_ms\n4,1\n4,2\n", "row 2, .*each size once"),
-        ("prompt_tokens,prefill_ms\n4,1\n3,2\n", "row 2, .*rows sorted by prompt_tokens"),
-        ("prompt_tokens,prefill_ms\n4\n", "row 1 has 1 values; accepted: 2"),
-        ("prompt_tokens,prefill_ms,noise_ms\n4,1,-1\n", "row 1, column noise_ms: value '-1'"),
+        ("prompt_tokens,prefill_ms\n4,1\n0,2\n", "line 3, column prompt_tokens: value '0'"),
+        ("prompt_tokens,prefill_ms\n4,1\n5,nan\n", "line 3, column prefill_ms: value 'nan'"),
+        ("prompt_tokens,prefill_ms\n4,1\n5,-2\n", "line 3, column prefill_ms: value '-2'"),
+        ("prompt_tokens,prefill_ms\n4,1\n4,2\n", "line 3, .*each size once"),
+        ("prompt_tokens,prefill_ms\n4,1\n3,2\n", "line 3, .*rows sorted by prompt_tokens"),
+        ("prompt_tokens,prefill_ms\n4\n", "line 2 has 1 values; accepted: 2"),
+        ("prompt_tokens,prefill_ms,noise_ms\n4,1,-1\n", "line 2, column noise_ms: value '-1'"),
     ],
 )
 def test_bad_tables_are_refused_in_one_line(profile, table, message):

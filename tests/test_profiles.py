@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from simulator.cost import Source, StepCost, find_profile, known_profiles, read_profile
+from simulator.cost.plausible import suspicious
 from traces.errors import InputError
 
 HEADER = {
@@ -69,31 +70,46 @@ def swap(old, new, text=VERIFY):
         ({"verify": swap("regime", "mode")}, "column regime is missing"),
         ({"verify": swap("packed_tokens_per_request", "tokens")}, "accepted: exactly one of"),
         ({"fixed": {}}, "column kv_prefix_tokens is missing"),
-        ({"verify": swap("1,4,11", "1,4,-11")}, "row 2, column verify_ms: value '-11'; accepted"),
-        ({"verify": swap("1,4,11", "1,4,nan")}, "row 2, column verify_ms: value 'nan'"),
-        ({"verify": swap("1,4,11", "1,4,inf")}, "row 2, column verify_ms: value 'inf'"),
-        ({"verify": swap("1,4,11", "1,4,fast")}, "row 2, column verify_ms: value 'fast'"),
+        ({"verify": swap("1,4,11", "1,4,-11")}, "line 3, column verify_ms: value '-11'; accepted"),
+        ({"verify": swap("1,4,11", "1,4,nan")}, "line 3, column verify_ms: value 'nan'"),
+        ({"verify": swap("1,4,11", "1,4,inf")}, "line 3, column verify_ms: value 'inf'"),
+        ({"verify": swap("1,4,11", "1,4,fast")}, "line 3, column verify_ms: value 'fast'"),
         ({"verify": swap("1,4,11", "1,0,11")}, "column packed_tokens_per_request: value '0'"),
         ({"verify": swap("1,4,11", "1,-4,11")}, "column packed_tokens_per_request: value '-4'"),
-        ({"verify": swap("1,4,11", "1.5,4,11")}, "row 2, column batch: value '1.5'"),
-        ({"verify": swap("1,4,11", "1,1,11")}, "row 2, .*each size once"),
-        ({"verify": swap("1,1,10", "1,5,10")}, "row 2, .*value '4'; accepted: rows sorted"),
+        ({"verify": swap("1,4,11", "1.5,4,11")}, "line 3, column batch: value '1.5'"),
+        ({"verify": swap("1,4,11", "1,1,11")}, "line 3, .*each size once"),
+        ({"verify": swap("1,1,10", "1,5,10")}, "line 3, .*value '4'; accepted: rows sorted"),
         ({"verify": swap("11,eager", "11,warm")}, "value 'warm'; accepted: cuda_graph, eager"),
-        ({"verify": swap("11,eager", "11")}, "row 2 has 3 values; accepted: 4"),
-        ({"verify": swap("11,eager", "11,cuda_graph")}, "row 2, column regime: .*cuda_graph"),
+        ({"verify": swap("11,eager", "11")}, "line 3 has 3 values; accepted: 4"),
+        ({"verify": swap("11,eager", "11,cuda_graph")}, "line 3, column regime: .*cuda_graph"),
         ({"verify": "batch\n"}, "accepted: a header line and at least one row"),
         ({"draft": swap("draft_ms", "ms", DRAFT)}, "toy.draft.csv: column draft_ms is missing"),
-        ({"draft": swap("1.5", "-1.5", DRAFT)}, "toy.draft.csv: row 2, column draft_ms"),
-        ({"draft": swap("2,1.5", "1,1.5", DRAFT)}, "toy.draft.csv: row 2, .*each size once"),
+        ({"draft": swap("1.5", "-1.5", DRAFT)}, "toy.draft.csv: line 3, column draft_ms"),
+        ({"draft": swap("2,1.5", "1,1.5", DRAFT)}, "toy.draft.csv: line 3, .*each size once"),
         ({"drop": "hardware"}, "toy.yaml: header field 'hardware' is missing; accepted: hardware"),
         ({"drop": "fixed"}, "header field 'fixed' is missing"),
         ({"colour": "red"}, "unknown header field 'colour'"),
+        ({"drop": "num_gpus", "num_gpu": 1}, "field 'num_gpu'; accepted: .*; near it: num_gpus$"),
+        ({"model_shape": 8}, "model_shape is 8; accepted: a mapping of layers"),
+        ({"device": {"bandwith": 1}}, "unknown key of device 'bandwith'; accepted: peak_tflops"),
+        ({"fixed": {"batches": 1}}, "unknown key of fixed 'batches'; accepted: .*it: batch$"),
+        (
+            {"verify": swap("regime\n1,1,10,eager", "regime,note\n1,1,10,eager,")},
+            "line 3 has 4 values; accepted: 5",
+        ),
+        (
+            {"draft": "batch,draft_ms,noise,when\n1,1.0,0.1,\n"},
+            "toy.draft.csv: no table has columns noise, when; accepted: .*it: noise_ms$",
+        ),
         ({"kind": "guessed"}, "kind is 'guessed'; accepted: measured, modelled"),
         ({"engine": "fast"}, "engine is 'fast'; accepted: eager"),
         ({"num_gpus": 0}, "num_gpus is 0; accepted: a whole number of at least 1"),
         ({"source": ""}, "source is ''; accepted: a line of text"),
         ({"model_shape": {"layers": -2}}, "model_shape.layers is -2; accepted: above 0, or null"),
-        ({"model_shape": {"depth": 2}}, "accepted: a mapping of layers"),
+        (
+            {"model_shape": {"depth": 2}},
+            "toy.yaml: unknown key of model_shape 'depth'; accepted: layers",
+        ),
         ({"fixed": {"kv_prefix_tokens": "any"}}, "fixed.kv_prefix_tokens is 'any'"),
         ({"graph_sizes": [4, 2]}, "accepted: strictly increasing sizes"),
         (
@@ -108,6 +124,40 @@ def test_bad_profiles_are_refused_in_one_line(write, parts, message):
     assert "\n" not in str(caught.value)
 
 
+def test_a_table_as_excel_writes_it_reads_the_same(write):
+    """A byte-order mark before every file, lines that end with \\r\\n, a space after a comma."""
+    good = read_profile(write())
+    path = write()
+    path.with_suffix(".prefill.csv").write_text("prompt_tokens,prefill_ms\n64,10\n")
+    for ending in (".csv", ".draft.csv", ".prefill.csv", ".yaml"):
+        file = path.with_suffix(ending)
+        text = file.read_text().replace("1,1.0", "1, 1.0").replace("\n", "\r\n")
+        file.write_bytes(b"\xef\xbb\xbf" + text.encode())
+    found = read_profile(path)
+    assert (found.header, found.verify, found.draft) == (good.header, good.verify, good.draft)
+    assert [(row.prompt_tokens, row.prefill_ms) for row in found.prefill] == [(64, 10.0)]
+
+
+def test_lines_are_those_of_the_file(write):
+    """A quoted cell that runs over two lines moves those below: the fourth row is in line 6."""
+    text = VERIFY.replace("1,1,10,eager", '1,1,"10\n",eager').replace("2,4,16,", "2,4,x,")
+    assert text.split("\n")[5].startswith("2,4,x")
+    with pytest.raises(InputError, match=r"toy.csv: line 6, column verify_ms: value 'x'"):
+        read_profile(write(verify=text))
+
+
+@pytest.mark.parametrize("kind", ["verify", "draft", "prefill"])
+def test_columns_that_nobody_reads_are_named(write, kind):
+    """With its own column beside it, so that none is missing."""
+    path = write()
+    path.with_suffix(".prefill.csv").write_text("prompt_tokens,prefill_ms\n64,10\n")
+    file = path.with_suffix(".csv" if kind == "verify" else f".{kind}.csv")
+    lines = file.read_text().splitlines()
+    file.write_text("".join(f"{line},{kind}_s\n" for line in lines))
+    with pytest.raises(InputError, match=rf"no table has column {kind}_s; accepted: .*{kind}_ms"):
+        read_profile(path)
+
+
 @pytest.mark.parametrize("missing", ["toy.csv", "toy.yaml", "toy.draft.csv"])
 def test_a_missing_file_is_named(write, missing):
     path = write()
@@ -118,10 +168,22 @@ def test_a_missing_file_is_named(write, missing):
 
 def test_broken_yaml_is_one_line(write):
     path = write()
-    path.with_suffix(".yaml").write_text("hardware: [")
-    with pytest.raises(InputError, match="not valid YAML") as caught:
-        read_profile(path)
-    assert "\n" not in str(caught.value)
+    header = path.with_suffix(".yaml")
+    good = header.read_text()
+    for text, said in (
+        ("hardware: [", "line 2 column 1: "),  # where the text ends
+        ("model: toy\n\tdtype: x\n", "line 2 column 1: "),
+        ("model: toy\nmodel: tiny\n", "line 2: a mapping has the key 'model' twice"),
+        ("model: toy\nmeasured_on: 2026-13-01\n", "line 2: month must be in 1..12"),
+        ("model: toy\n\nnotes: \x07\n", "line 3: a character that YAML does not take"),
+        (good.replace("model: toy", "model: !!int toy"), "invalid literal for int"),
+    ):
+        header.write_text(text)
+        with pytest.raises(InputError, match="toy.yaml: not valid YAML") as caught:
+            read_profile(path)
+        assert said in str(caught.value)
+        assert "\n" not in str(caught.value)
+        assert "unicode string" not in str(caught.value)
 
 
 def test_any_batch_needs_totals_and_a_draft_batch(write):
@@ -209,3 +271,61 @@ def test_published_points_come_back(name, packed, context, verify_ms, draft_ms):
     assert answer.verify_s == pytest.approx(verify_ms * 1e-3)
     assert answer.draft_s == pytest.approx(draft_ms * 1e-3)
     assert answer.source == Source.MEASURED
+
+
+BIG = {
+    "model_shape": {"active_params_b": 8},
+    "dtype": "bfloat16",
+    "device": {"bandwidth_gb_s": 2000},
+}
+
+
+def test_times_in_seconds_are_suspicious(write):
+    """8 billion parameters of 2 bytes at 2,000 GB/s: 16 GB take 8 ms; the fastest step says 0.01.
+
+    In milliseconds the same table begins at 10 ms, above the floor.
+    """
+    assert suspicious(read_profile(write(**BIG))) is None
+    seconds = VERIFY.replace(",10,", ",0.010,")
+    path = write(verify=seconds, **BIG)
+    assert suspicious(read_profile(path)) == (
+        f"latency profile {path}: a step of 0.01 ms would read 16 GB of weights, which takes 8 ms "
+        "at 2000 GB/s; are the times in ms?"
+    )
+
+
+@pytest.mark.parametrize(
+    ("ms", "change", "said"),
+    [
+        (2.7, {}, None),  # a third of 8 ms is 2.67
+        (2.6, {}, "which takes 8 ms at 2000"),
+        (2.6, {"num_gpus": 2}, None),  # 4 ms
+        (1.3, {"num_gpus": 2}, "which takes 4 ms at 2 x 2000 GB/s"),
+        (1e-3, {"dtype": "int4"}, None),
+        (1e-3, {"model_shape": {"params_b": 8}}, None),  # active ones may be few
+        (1e-3, {"device": {}}, None),
+        # 16 GB at the 3,350 GB/s of its data sheet are 4.78 ms
+        (1.5, {"device": {}, "hardware": "NVIDIA H100 80GB (SXM)"}, "takes 4.78 ms at 3350"),
+        (1.7, {"device": {}, "hardware": "NVIDIA H100 80GB (SXM)"}, None),
+    ],
+)
+def test_what_makes_a_step_suspicious(write, ms, change, said):
+    profile = read_profile(write(verify=swap("10", f"{ms}"), **{**BIG, **change}))
+    found = suspicious(profile)
+    assert found is None if said is None else said in found
+
+
+def test_drafts_and_prefill_are_held_against_their_weights(write):
+    """A drafter of 1 billion: 2 GB take 1 ms, and the fastest draft is 1 ms."""
+    drafter = {"drafter": {"params_b": 1.0}}
+    assert suspicious(read_profile(write(**BIG, **drafter))) is None
+    fast = write(draft=DRAFT.replace("1,1.0", "1,0.001"), **BIG, **drafter)
+    assert "a draft of 0.001 ms would read 2 GB" in suspicious(read_profile(fast))
+    path = write(**BIG)
+    path.with_suffix(".prefill.csv").write_text("prompt_tokens,prefill_ms\n64,0.01\n")
+    assert "a prefill of 0.01 ms would read 16 GB" in suspicious(read_profile(path))
+
+
+@pytest.mark.parametrize("name", known_profiles())
+def test_no_shipped_profile_is_suspicious(name):
+    assert suspicious(find_profile(name)) is None

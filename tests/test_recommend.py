@@ -55,7 +55,7 @@ def test_the_longest_chain_is_best_where_tokens_are_free(here, files, capsys):
     found = answer(words(files))
     best = found["recommended"]
     assert best["policy"] == "fixed_chain"
-    assert best["setting"] in ("length=8", "published")
+    assert best["setting"] in ("length=8", "default")
     assert best["policy_config"] == {"length": DEPTHS}
     # tuned_chain sees the same free tokens, takes the same length, and so does the same.
     assert best["indistinguishable"] == ["tuned_chain"]
@@ -199,6 +199,18 @@ def test_what_the_numbers_rest_on(here, files):
     assert found["recommended"]["share_modelled"] == 0
 
 
+def test_no_setting_of_ours_is_called_published(here, files, capsys):
+    """priced_survival is nobody's but this program's: its own file is its default."""
+    policies = "[autoregressive,{policy: priced_survival, grid: {branch: [4], nodes: [7]}}]"
+    found = answer(words(files, policies=policies, seeds="[0]"))
+    plain = next(p for p in found["loads"][0]["policies"] if p["policy"] == "autoregressive")
+    assert plain["setting"] == "default"
+    assert any(note.startswith("priced_survival default: ") for note in found["notes"])
+    printed = capsys.readouterr().out
+    assert "published" not in printed + Path("out/recommend.jsonl").read_text()
+    assert "setting default: as in the policy's own file" in printed
+
+
 def test_domains_add_up(here, files):
     """Every domain's prompts and speeds; the closed loop's throughput is of all their slots."""
     found = answer(words(files, "goodput=tpot:50"))
@@ -312,5 +324,5 @@ def test_nobody_plays(here, files, capsys):
     assert main(words(files, policies="[treespark]")) == 2
     printed = capsys.readouterr().err
     assert printed.startswith("error: recommend.policies: none of them plays here; accepted:")
-    assert "(treespark published: " in printed
+    assert "(treespark default: " in printed
     assert printed.count("\n") == 1

@@ -10,7 +10,8 @@ import yaml
 
 from simulator.cost import Source, StepCost, build_step_cost, kv_tokens_that_fit
 from simulator.cost.roofline import Roofline, read_roofline
-from simulator.cost.shapes import Gpu, ModelShape, _bare, find_gpu, find_model, known
+from simulator.cost.shapes import Gpu, ModelShape, find_gpu, find_model, known
+from simulator.near import bare
 from traces.errors import InputError
 
 # A device of 1 TFLOP/s and 100 GB/s at full efficiency, and a model of 10 layers, 64 wide.
@@ -249,9 +250,9 @@ def test_what_no_point_depends_on_is_kept(tmp_path):
     ("text", "message"),
     [
         ("1,1,10,5\n", "1 rows; accepted: at least 3"),
-        ("1,1,10,5\n2,1,10,5\n1,1,10,5\n", "row 2, column packed_tokens_total: value '1'; .*2,"),
-        ("1,1,10,5\n1,2,10,-5\n1,1,10,5\n", "row 2, column verify_ms: value '-5'"),
-        ("1,1,0,5\n", "row 1, column kv_prefix_tokens: value '0'"),
+        ("1,1,10,5\n2,1,10,5\n1,1,10,5\n", "line 3, column packed_tokens_total: value '1'; .*2,"),
+        ("1,1,10,5\n1,2,10,-5\n1,1,10,5\n", "line 3, column verify_ms: value '-5'"),
+        ("1,1,0,5\n", "line 2, column kv_prefix_tokens: value '0'"),
     ],
 )
 def test_bad_points_are_refused(tmp_path, text, message):
@@ -273,7 +274,7 @@ def test_a_device_is_found_however_its_name_is_spelt(name):
 
 def test_names_of_one_table_stay_apart_without_what_sets_them_apart():
     for file in ("gpus.yaml", "models.yaml"):
-        assert len({_bare(name) for name in known(file)}) == len(known(file))
+        assert len({bare(name) for name in known(file)}) == len(known(file))
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from simulator.sweep.state import duration
 from tests.sweeping import JOBLIB, PATIENCE_S, environment, launched_by, start
 
 CODES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
@@ -63,7 +64,35 @@ def test_progress(words, launcher):
     assert len(out.splitlines()) == 8  # lines of runs, and nothing of the bar
     assert all("tokens/s" in line for line in out.splitlines())
     assert {match[3] for match in LINE.finditer(shown)} == {"8"}
-    assert re.search(r"8 runs: 8 new, 0 skipped, in \d+:\d\d\.\d min", shown)
+    assert re.search(r"8 runs: 8 new, 0 skipped, in [\d.]+ s; results in out\n", shown)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0.0 s"),
+        (0.94, "0.9 s"),
+        (9.94, "9.9 s"),
+        (9.96, "10 s"),
+        (59.4, "59 s"),
+        (59.6, "1 min 0 s"),
+        (65, "1 min 5 s"),
+        (3599.4, "59 min 59 s"),
+        (3599.6, "1 h 0 min"),
+        (7380, "2 h 3 min"),
+    ],
+)
+def test_durations(seconds, text):
+    assert duration(seconds) == text
+
+
+def test_where_results_are_is_said_once_without_a_folder_of_ones_own(here, recorded):
+    words = ["-m", f"trace={recorded}", "num_prompts=5", "seed=0,1", "policy=autoregressive"]
+    status, out, shown = on_terminal(words)
+    assert status == 0
+    assert len(out.splitlines()) == 2
+    (folder,) = re.findall(r"2 runs: 2 new, .*; results in (multirun/\S+/\S+)\n", shown)
+    assert len(list(Path(folder).rglob("summary.json"))) == 2
 
 
 @pytest.mark.usefixtures("at_once")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,8 @@ import pytest
 from tests.synthetic import make_hidden, make_pool, make_tree
 from traces import write_recording
 from traces.__main__ import main
+from traces.catalog import known_recordings
+from traces.near import nearest_first
 
 
 @pytest.fixture
@@ -99,3 +102,40 @@ def test_module_exit_status_and_no_traceback(bad: str):
     assert done.stdout == ""
     assert done.stderr.startswith("error: ")
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_manifest_may_begin_with_a_byte_order_mark(good: str, capsys):
+    shard = Path(good)
+    manifest = {"format": "specdec-recording-manifest", "version": 1, "shards": [shard.name]}
+    path = shard.with_name("all.json")
+    path.write_text("\ufeff" + json.dumps(manifest), encoding="utf-8")
+    assert main(["validate", str(path)]) == 0
+    assert capsys.readouterr().out.startswith(f"{path}: ok (pool, 6 sequences")
+    assert known_recordings(shard.parent) == {"all": path}
+
+
+def test_near_names_come_first(capsys):
+    """What begins with it before the others; of names spelt alike the nearest; else as listed."""
+    names = list(known_recordings())
+    assert names == sorted(names)
+    for asked, first in (
+        ("small_semi", ["small_semi_t0", "small_semi_t1"]),
+        ("small_semi_t2", ["small_semi_t0", "small_semi_t1"]),
+        ("smal_semi_t1", ["small_semi_t1", "small_semi_t0"]),
+        ("x", []),
+    ):
+        assert main(["inspect", asked]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"error: {asked}: no such recording, ")
+        listed = line.partition(" one of: ")[2].split(", ")
+        assert listed[: len(first)] == first
+        assert sorted(listed) == names
+
+
+def test_nearest_first_by_hand():
+    """ "abcd" has three of four letters of "abcx" in order, and two of four of "abxy"."""
+    assert nearest_first("abcd", ["zz", "abxy", "abcx", "abcd2", "abcd"]) == (
+        ["abcd", "abcd2", "abcx"],
+        ["zz", "abxy"],
+    )
+    assert nearest_first("", ["a"]) == ([], ["a"])

@@ -164,6 +164,44 @@ def test_harmless_differences(tmp_path, text):
     assert rows.domain == ["math", "code"]
 
 
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_byte_order_mark_changes_nothing(tmp_path, format):
+    name, text = TEXTS[format]
+    rule = {"characters_per_token": 4} if format == "sharegpt" else {}
+    found, marked = (
+        only(open_workload(write(tmp_path, f"{which}{name}", mark + text), **rule))
+        for which, mark in (("a", ""), ("b", "\ufeff"))
+    )
+    assert marked.prompt_tokens.tolist() == found.prompt_tokens.tolist()
+    assert marked.line.tolist() == found.line.tolist()
+
+
+@pytest.mark.parametrize(
+    ("format", "unused"),
+    [
+        ("azure", []),
+        ("burstgpt", ["Model", "Total tokens", "Log Type"]),
+        ("mooncake", ["hash_ids"]),
+        ("sharegpt", ["id"]),
+        ("csv", []),
+    ],
+)
+def test_what_is_not_read_is_in_the_report(tmp_path, format, unused):
+    name, text = TEXTS[format]
+    rule = {"characters_per_token": 4} if format == "sharegpt" else {}
+    played = scaled(open_workload(write(tmp_path, name, text), **rule))
+    assert sum(map(len, played)) > 0
+    assert played.report.describe()["columns_not_used"] == unused
+
+
+def test_the_report_of_a_wide_file_stays_short(tmp_path):
+    header = "prompt_tokens,output_tokens," + ",".join(f"{'c' * 50}{i}" for i in range(1000))
+    text = f"{header}\n1,1{',x' * 1000}\n"
+    names = scaled(open_workload(write(tmp_path, "w.csv", text))).report.describe()
+    names = names["columns_not_used"]
+    assert names == ["c" * 40] * 20 + ["and 980 more"]
+
+
 def test_chunks_and_line_numbers_over_many_blocks(tmp_path):
     count = 30_000  # about 600 kB: more than one block of text
     text = "time_s,prompt_tokens,output_tokens,domain\n"

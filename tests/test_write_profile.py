@@ -19,6 +19,7 @@ from simulator.cost import (
 )
 from simulator.cost.profile import PROFILE_FOLDER
 from tests.test_profiles import HEADER
+from traces.disk import disk_line
 from traces.errors import InputError
 
 VARIED = {**HEADER, "fixed": {}}
@@ -136,10 +137,10 @@ def test_a_bad_header_touches_no_file(tmp_path, change, message):
 @pytest.mark.parametrize(
     ("verify", "drafts", "message"),
     [
-        (ROWS[::-1], DRAFTS, "toy.csv: row 2, .*rows sorted"),
+        (ROWS[::-1], DRAFTS, "toy.csv: line 3, .*rows sorted"),
         (ROWS, (), "toy.draft.csv: 1 lines; accepted"),
-        ((VerifyRow(1, 512, 1, -3.0, False),), DRAFTS, "row 1, column verify_ms: value '-3.0'"),
-        ((VerifyRow(None, 512, 1, 3.0, False),), DRAFTS, "row 1, column batch: value 'any'"),
+        ((VerifyRow(1, 512, 1, -3.0, False),), DRAFTS, "line 2, column verify_ms: value '-3.0'"),
+        ((VerifyRow(None, 512, 1, 3.0, False),), DRAFTS, "line 2, column batch: value 'any'"),
         ((VerifyRow(1, 512, 1, 3.0, False, -1.0),), DRAFTS, "column noise_ms: value '-1.0'"),
         ((VerifyRow(1.5, 512, 1, 3.0, False),), DRAFTS, "column batch: value '1.5'"),
     ],
@@ -160,3 +161,15 @@ def test_a_profile_is_found_by_any_path(tmp_path, monkeypatch):
     assert relative.prefill == (PrefillRow(4, 1.0),)
     with pytest.raises(InputError, match="accepted: a path that ends in .csv"):
         write_profile(folder / "toy.yaml", HEADER, ROWS, DRAFTS)
+
+
+@pytest.mark.parametrize("name", ["a" * 246, "toy"])
+def test_a_path_that_takes_nothing_is_named_as_given(tmp_path, name):
+    """A name that is too long with what is put around it, and a folder in the place of a file."""
+    path = tmp_path / f"{name}.csv"
+    if name == "toy":
+        path.mkdir()
+    with pytest.raises(OSError, match="File name too long|Is a directory") as caught:
+        write_profile(path, HEADER, ROWS, DRAFTS)
+    assert str(caught.value.filename) == str(path)
+    assert disk_line(caught.value).startswith(f"{path}: ")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from traces.errors import InputError
 from traces.io import read_recording
+from traces.near import nearest_first
 from traces.recording import Recording
 from traces.schema import MANIFEST_FORMAT
 from traces.strict_json import loads
@@ -39,14 +40,15 @@ def _shards(path: Path) -> list[str] | None:
 
 
 def recording_path(name_or_path: str | os.PathLike, folder: Path = DATA) -> Path:
-    """The file behind a shipped name or a path; InputError listing the known names."""
+    """The file behind a shipped name or a path; InputError listing the known names, near first."""
     known = known_recordings(folder)
     text = os.fspath(name_or_path)
     if text in known:
         return known[text]
     if Path(text).is_file():
         return Path(text)
-    names = ", ".join(known) or "none are shipped"
+    near, others = nearest_first(text, known)
+    names = ", ".join((*near, *others)) or "none are shipped"
     raise InputError(f"{text}: no such recording, expected a file or one of: {names}")
 
 

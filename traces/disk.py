@@ -10,13 +10,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_STATED = re.compile(r"\[[Ee]rrno (\d+)\]")  # of an error whose library gives it in words alone
+# Of an error whose library gives it in words alone.
+_STATED = re.compile(r"(?:\[[Ee]rrno |\(os error )(\d+)[\])]")
+_TEMPORARY = re.compile(r"\..+\.\d+\.tmp")  # .NAME.PID.tmp, as every writer of ours names them
 
 
-def number(error: OSError) -> int | None:
+def number(error: Exception) -> int | None:
     """Its errno, as libraries that write files in other languages hide it."""
-    found = _STATED.findall(str(error))
-    return error.errno if error.errno is not None else int(found[-1]) if found else None
+    found, own = _STATED.findall(str(error)), getattr(error, "errno", None)
+    return own if own is not None else int(found[-1]) if found else None
 
 
 def disk_line(error: OSError) -> str | None:
@@ -32,11 +34,17 @@ def disk_line(error: OSError) -> str | None:
 
 @contextmanager
 def named(path: Path) -> Iterator[None]:
-    """Within the block, errors of the disk that name no file name `path`."""
+    """Within the block, errors of the disk that name no file, or a temporary one, name `path`."""
     try:
         yield
     except OSError as error:
-        if error.filename is not None or disk_line(error) is None:
-            raise
         code = number(error)
+        if code is None or disk_line(error) is None or not _is_ours(error.filename):
+            raise
         raise OSError(code, os.strerror(code), str(path)) from error
+
+
+def _is_ours(filename: object) -> bool:
+    """Whether nobody but the writer knows the file: it has no name, or a temporary one."""
+    parts = Path(filename).parts if isinstance(filename, str | os.PathLike) else ()
+    return filename is None or any(map(_TEMPORARY.fullmatch, parts))

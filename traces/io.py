@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
+from traces.disk import named, number
 from traces.errors import InputError
 from traces.manifest import concatenate, shard_paths
 from traces.meta import check_meta, parse_meta
@@ -41,19 +43,32 @@ def write_recording(
 ) -> Recording:
     """Validate, write under a temporary name beside `path`, rename; returns the recording.
 
-    Raises InputError without touching `path` when the content is not a recording.
+    Raises InputError without touching `path` when the content is not a recording, and OSError,
+    naming `path`, when the disk does not take it.
     """
     path = Path(path)
     recording = build_recording(meta, arrays, str(path))
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     header = {HEADER_KEY: json.dumps(dict(recording.meta), sort_keys=True)}
     try:
-        save_file(dict(recording.arrays), temporary, metadata=header)
-        temporary.chmod(0o644)  # the library writes files that only their owner may read
-        os.replace(temporary, path)
+        with named(path):
+            _save(recording.arrays, temporary, header)
+            os.replace(temporary, path)
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # the disk's, which was said already
+            temporary.unlink(missing_ok=True)
     return recording
+
+
+def _save(arrays: Mapping[str, np.ndarray], path: Path, header: dict[str, str]) -> None:
+    try:
+        save_file(dict(arrays), path, metadata=header)
+    except SafetensorError as error:
+        code = number(error)
+        if code is None:
+            raise
+        raise OSError(code, os.strerror(code), str(path)) from error
+    path.chmod(0o644)  # the library writes files that only their owner may read
 
 
 def read_recording(path: str | os.PathLike) -> Recording:

@@ -1,4 +1,4 @@
-"""Command lines whose reader may stop reading, as in ``| head``."""
+"""How command lines end: when their reader has read enough, as in ``| head``, and by ^C."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import os
 import sys
 from collections.abc import Callable
 
+INTERRUPTED = 130  # 128 + SIGINT
+
 
 def until_closed(main: Callable[[], int]) -> int:
-    """`main()`'s exit status; 0 where the reader of our output has read enough and left."""
+    """`main()`'s exit status; 0 where the reader of our output has left, 130 after ^C."""
     try:
         status = main()
         sys.stdout.flush()
@@ -16,6 +18,9 @@ def until_closed(main: Callable[[], int]) -> int:
     except BrokenPipeError:
         silence_output()
         return 0
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
 
 
 def silence_output() -> None:

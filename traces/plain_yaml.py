@@ -12,14 +12,34 @@ from traces.strict_json import DEEPEST, LONGEST_NUMBER, check_texts, first_twice
 _Base = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
+# Of a tag or a date that the text after it does not fit.
+_NOT_OF_ITS_TYPE = (ArithmeticError, LookupError, TypeError, AttributeError)
+
+
+class _Refused(ValueError):
+    """One line that says which line of the text is at fault."""
+
+
 class _Loader(_Base):
     """Safe, and refuses a key given twice: the last one would silently hold."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except _Refused:
+            raise
+        except _NOT_OF_ITS_TYPE as error:
+            raise _Refused(f"{_line(node)}: {_untyped(error)}") from None
+        except ValueError as error:
+            raise _Refused(f"{_line(node)}: {' '.join(str(error).split())}") from None
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         mapping = super().construct_mapping(node, deep)
         if isinstance(node, yaml.MappingNode) and len(mapping) < len(node.value):
-            names = (key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
-            raise ValueError(f"a mapping has the key {first_twice(names)!a:.60} twice")
+            keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+            twice = first_twice(key.value for key in keys)
+            again = [key for key in keys if key.value == twice][1:] or [node]
+            raise _Refused(f"{_line(again[0])}: a mapping has the key {twice!a:.60} twice")
         return mapping
 
 
@@ -42,13 +62,13 @@ def dump_yaml(value: Any) -> str:
 
 
 def load_yaml(text: str) -> Any:
-    """The plain values of one YAML document.
+    """The plain values of one YAML document, with a byte-order mark before it or without.
 
     Aliases are refused: a few of them can stand for more values than memory holds, or for a
     mapping within itself.
 
     Raises:
-        ValueError: one line.
+        ValueError: one line that says which line of the text is at fault.
     """
     try:
         _refuse_tricks(text)
@@ -57,10 +77,31 @@ def load_yaml(text: str) -> Any:
             check_texts(value)
         return value
     except yaml.YAMLError as error:
-        raise ValueError(" ".join(str(error).split())) from None
-    except (ArithmeticError, LookupError, TypeError, AttributeError) as error:
-        # of a tag or a date that the text after it does not fit
-        raise ValueError(f"a value that is not of its type ({type(error).__name__})") from None
+        raise ValueError(" ".join(_placed(error, text).split())) from None
+    except _NOT_OF_ITS_TYPE as error:
+        raise ValueError(_untyped(error)) from None
+
+
+def _untyped(error: Exception) -> str:
+    return f"a value that is not of its type ({type(error).__name__})"
+
+
+def _line(node: yaml.Node | yaml.Event) -> str:
+    return f"line {node.start_mark.line + 1}"
+
+
+def _placed(error: yaml.YAMLError, text: str) -> str:
+    """What is wrong, and where in the text: the library knows no name of a text to give."""
+    if isinstance(error, yaml.reader.ReaderError):
+        line = text.encode("utf-8", "replace").count(b"\n", 0, error.position) + 1
+        return f"line {line}: a character that YAML does not take ({error.reason})"
+    mark, begun = getattr(error, "problem_mark", None), getattr(error, "context_mark", None)
+    if mark is None:
+        return str(error)
+    while_doing = f", {error.context}" if error.context else ""
+    if begun is not None and begun.line != mark.line:
+        while_doing += f" that begins in line {begun.line + 1}"
+    return f"line {mark.line + 1} column {mark.column + 1}: {error.problem}{while_doing}"
 
 
 def _refuse_tricks(text: str) -> None:
@@ -68,14 +109,13 @@ def _refuse_tricks(text: str) -> None:
     depth = 0
     for event in yaml.parse(text, _Base):
         if isinstance(event, yaml.AliasEvent):
-            line = event.start_mark.line + 1
-            raise ValueError(f"line {line} has the alias *{ascii(event.anchor)[1:-1]:.40}")
+            raise ValueError(f"{_line(event)} has the alias *{ascii(event.anchor)[1:-1]:.40}")
         depth += isinstance(event, yaml.CollectionStartEvent)
         depth -= isinstance(event, yaml.CollectionEndEvent)
         if depth > DEEPEST:
-            raise ValueError(f"nested more than {DEEPEST} levels deep")
+            raise ValueError(f"{_line(event)}: nested more than {DEEPEST} levels deep")
         if isinstance(event, yaml.ScalarEvent) and _is_endless(event):
-            raise ValueError(f"a number of {len(event.value)} digits")
+            raise ValueError(f"{_line(event)}: a number of {len(event.value)} digits")
 
 
 def _is_endless(event: yaml.ScalarEvent) -> bool:

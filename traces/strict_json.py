@@ -12,12 +12,13 @@ import math
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
+BOM = "\ufeff"  # which Excel and editors of Windows put before UTF-8
 DEEPEST = 64  # levels of lists and objects
 LONGEST_NUMBER = 300  # digits: any whole number of as many fits in a float
 
 
 def loads(text: str, *, constants: bool = True) -> Any:
-    """The value of a JSON text.
+    """The value of a JSON text, with a byte-order mark before it or without.
 
     constants: whether NaN and Infinity, which are no JSON but are often written, are numbers.
 
@@ -25,7 +26,7 @@ def loads(text: str, *, constants: bool = True) -> Any:
         ValueError: one line; for a key given twice and for deep nesting too.
     """
     try:
-        value = (_LENIENT if constants else _STRICT).decode(text)
+        value = (_LENIENT if constants else _STRICT).decode(text.removeprefix(BOM))
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
     check_depth(value)

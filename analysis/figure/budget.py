@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis.budgets import Swept, acceptance_points, swept_widths
+from analysis.budgets import TOLERANCE, Swept, acceptance_points, tried_widths
 from analysis.compare import Block
 from analysis.curves import order_curves
 from analysis.drawing import band, despine, draw_line, legend, new_figure, plain, remark, unit_line
@@ -16,7 +16,7 @@ from analysis.look import Look, looks
 from analysis.metrics import SPEEDUP
 from analysis.overlaps import covered, equal_words
 from analysis.plots import draw_acceptance
-from analysis.scales import log2_ticks
+from analysis.scales import log2_ticks, tick
 from analysis.sweeps import HOLLOW, hollow_words, is_hollow
 
 
@@ -27,37 +27,57 @@ def draw_acceptance_lengths(setting: Setting) -> Iterator[Drawing]:
         raise Missing("no summary has acceptance_length_by_budget, and no policy's width was swept")
     notes = list(curves.notes)
     if swept:
-        notes.append("Hollow markers: runs that sweep the policy's own width, under load.")
+        notes.append(
+            "Hollow markers: runs that sweep the policy's own width, under load, at that width or, "
+            "where they did not verify as many, at the mean nodes verified."
+        )
     figure = draw_acceptance(curves, setting.look, swept, setting.remarks)
     yield setting.drawing(curves.name, figure, curves.sentence, notes)
 
 
 def draw_budgets(setting: Setting) -> Iterator[Drawing]:
     """Speedup over the baseline, and acceptance length, of policies whose width is swept."""
-    drawn = False
+    drawn, lost = False, {}
     for suffix, block in setting.by_load():
-        found = swept_widths(block)
+        tried = tried_widths(block)
+        found = [one for one in tried if len(one.points) > 1]
+        lost |= dict.fromkeys(one.note for one in tried if len(one.points) < 2 and one.note)
         if found and any(one.has_speedup for one in found):
             drawn = True
             text = (
                 f"Output throughput over that of {block.baseline} (speedup; dotted line: 1) and "
-                "acceptance length (tokens per round) against the policy's node budget, at "
+                f"acceptance length (tokens per round) against {_axis(found)}, at "
                 f"{block.load.title}."
             )
-            keys = ", ".join(f"{one.name}: {one.key}" for one in found)
-            notes = [f"Swept setting of {keys}."]
-            if any(len(row.runs) > 1 for one in found for _, row in one.points):
-                notes.append("Bands: 95 % Student-t intervals over seeds.")
-            if any(is_hollow(row) for one in found for _, row in one.points):
-                notes.append(HOLLOW)
             figure = _figure(block, found, setting.remarks)
-            yield setting.drawing(f"speedup_vs_budget{suffix}", figure, text, notes)
+            yield setting.drawing(f"speedup_vs_budget{suffix}", figure, text, _notes(tried))
     if not drawn:
         base = setting.comparison.baseline
-        raise Missing(
+        need = (
             "no policy ran with two widths or more and beside it, at the same load and seed, "
             f"{base}: policy=fixed_tree policy.nodes=7,15,31,63"
         )
+        raise Missing(" ".join([*lost, need]))
+
+
+def _notes(tried: Sequence[Swept]) -> list[str]:
+    found = [one for one in tried if len(one.points) > 1]
+    rows = [row for one in found for _, row in one.points]
+    notes = [f"Swept setting of {', '.join(f'{one.name}: {one.key}' for one in found)}."]
+    notes += [one.note for one in tried if one.note]
+    if any(one.exact for one in found):
+        notes.append(f"Budgets are within {TOLERANCE:.0%} of the mean nodes verified per request.")
+    if any(len(row.runs) > 1 for row in rows):
+        notes.append("Bands: 95 % Student-t intervals over seeds.")
+    return notes + ([HOLLOW] if any(map(is_hollow, rows)) else [])
+
+
+def _axis(found: Sequence[Swept]) -> str:
+    """What the x axis is: the budget that was set, or what was verified of it."""
+    if all(one.exact for one in found):
+        return "the policy's node budget"
+    exact = any(one.exact for one in found)
+    return "nodes verified per request" + (" (or the budget that is as many)" if exact else "")
 
 
 def _figure(block: Block, found: Sequence[Swept], remarks: Sequence[str]) -> Figure:
@@ -71,8 +91,9 @@ def _figure(block: Block, found: Sequence[Swept], remarks: Sequence[str]) -> Fig
     ]
     speedup.set_ylabel(plain(f"speedup over\n{block.baseline} (×)"))
     length.set_ylabel("acceptance length\n(tokens/round)")
-    length.set_xlabel("node budget (N)")
-    log2_ticks(length, sorted({nodes for one in found for nodes, _ in one.points}))
+    exact = all(one.exact for one in found)
+    length.set_xlabel("node budget (N)" if exact else "nodes verified per request (N)")
+    log2_ticks(length, sorted({tick(nodes) for one in found for nodes, _ in one.points}))
     hollow = {one.name: [is_hollow(row) for _, row in one.points] for one in found}
     legend(figure, look, {name for name, own in hollow.items() if all(own)})
     said = hollow_words(any(own) for own in hollow.values())

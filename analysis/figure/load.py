@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 
+from analysis.columns import FLAGS, read_columns
 from analysis.compare import Row
 from analysis.figure.parts import Drawing, Missing, Setting
 from analysis.intervals import Estimate, estimate
-from analysis.plots import draw_load, draw_throughput
+from analysis.plots import Of, draw_load, draw_throughput
+from analysis.settings import objective_words
+from analysis.summaries import Summary
 from analysis.sweeps import Sweep, sweeps
 
 GOODPUT = "request_goodput"
+_REQUESTS = "requests.parquet"
 _BANDS = "Bands: 95 % Student-t intervals over seeds."
 
 
@@ -28,52 +31,77 @@ def draw_throughputs(setting: Setting) -> Iterator[Drawing]:
 
 
 def draw_goodputs(setting: Setting) -> Iterator[Drawing]:
-    """One figure per load axis and set of objectives."""
-    found = [one for sweep in sweeps(setting.comparison) for one in _by_objectives(sweep)]
-    if not found:
+    """One figure per load axis; a setting has one set of objectives."""
+    limits = setting.comparison.objectives
+    found = [one for one in map(_judged, sweeps(setting.comparison)) if one.points]
+    if not found or not limits:
         raise Missing('no run has objectives: goodput="tpot:50 e2el:2000"')
-    for number, (limits, sweep) in enumerate(found):
-        panels = [
+    for sweep in found:
+        panels: list[tuple[str, Of]] = [
             ("goodput (requests/s)", lambda row: row.estimate(GOODPUT)),
-            ("requests within\nobjectives (%)", _share),
+            ("requests within\nobjectives (%)", attained),
         ]
-        figure = draw_load(sweep, setting.look, panels)
+        shares = [attained(point.row) for point in sweep.points]
+        figure = draw_load(sweep, setting.look, panels if any(shares) else panels[:1])
         for axes in figure.axes:
             axes.set_ylim(bottom=0)
-        figure.axes[1].set_ylim(top=105)
-        alike = [one for _, one in found if one.name == sweep.name]
-        suffix = "" if len(alike) == 1 else f".{number}"
-        objectives = " ".join(f"{name} {value:g} ms" for name, value in limits.items())
+        for axes in figure.axes[1:]:
+            axes.set_ylim(top=105)
         text = (
-            f"Requests per second, and share of requests, that meet every objective ({objectives}) "
-            f"against {sweep.axis}."
+            "Requests per second, and share of requests, that meet every objective "
+            f"({objective_words(limits)}, in ms) against {sweep.axis}{sweep.kept}."
         )
         notes = [one for one in sweep.notes if "speedup" not in one.lower()]
-        notes += [_BANDS] if _has_bands(sweep) else []
-        yield setting.drawing(f"goodput_vs_{sweep.name}{suffix}", figure, text, notes)
+        notes += [*_share_notes(sweep), *([_BANDS] if _has_bands(sweep) else [])]
+        yield setting.drawing(f"goodput_vs_{sweep.name}", figure, text, notes)
 
 
-def _by_objectives(sweep: Sweep) -> Iterator[tuple[dict[str, float], Sweep]]:
-    """The sweep's runs by what was asked of them; those without goodput left out."""
-    texts = {
-        json.dumps(run.data.get("goodput"))
-        for point in sweep.points
-        for run in point.row.runs
-        if run.number(GOODPUT) is not None and run.data.get("goodput")
+def _judged(sweep: Sweep) -> Sweep:
+    """The sweep's points that have a goodput."""
+    every = {
+        label: tuple(point for point in points if point.row.estimate(GOODPUT) is not None)
+        for label, points in sweep.series.items()
     }
-    for text in sorted(texts):
-        series = {}
-        for label, points in sweep.series.items():
-            kept = [p for p in points if json.dumps(p.row.runs[0].data.get("goodput")) == text]
-            if kept:
-                series[label] = tuple(kept)
-        values = tuple(sorted({p.x for points in series.values() for p in points}))
-        yield json.loads(text), replace(sweep, series=series, x_values=values)
+    series = {label: points for label, points in every.items() if points}
+    values = tuple(sorted({point.x for points in series.values() for point in points}))
+    return replace(sweep, series=series, x_values=values)
 
 
-def _share(row: Row) -> Estimate | None:
-    pairs = [(run.number(GOODPUT), run.number("request_throughput")) for run in row.runs]
-    return estimate([100 * good / rate for good, rate in pairs if good is not None and rate])
+def attained(row: Row) -> Estimate | None:
+    """Percent of the requests that were measured or rejected; the latter meet no objective."""
+    shares = [_share(run) for run in row.runs]
+    return estimate([100 * share for share in shares if share is not None])
+
+
+def _share(run: Summary) -> float | None:
+    """None where it is not known how many requests were measured beside those rejected."""
+    good, rate = run.number(GOODPUT), run.number("request_throughput")
+    if good is None or not rate:
+        return None
+    rejected = run.number("rejected") or 0.0
+    if not rejected:
+        return good / rate
+    measured = _measured(run)
+    return None if measured is None else good / rate * measured / (measured + rejected)
+
+
+def _measured(run: Summary) -> float | None:
+    """Requests whose latency counts: by their table, without one those that end in the window."""
+    path = run.path.with_name(_REQUESTS)
+    if path.is_file():
+        columns = read_columns(path, {"measured": FLAGS}, "the requests", run.data["num_prompts"])
+        return float(columns["measured"].sum())
+    return (run.data.get("window") or {}).get("requests")
+
+
+def _share_notes(sweep: Sweep) -> list[str]:
+    rows = [point.row for point in sweep.points if point.row.rejected]
+    if not rows:
+        return []
+    notes = ["Shares are of the requests measured or rejected; rejected ones meet no objective."]
+    if any(_share(run) is None for row in rows for run in row.runs):
+        notes.append("No share where it is not known how many were measured.")
+    return notes
 
 
 def _has_bands(sweep: Sweep) -> bool:

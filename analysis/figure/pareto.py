@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 
-from analysis.compare import Row
+from analysis.compare import Block, Load, Row
 from analysis.drawing import MANY, THIN, despine, draw_line, legend, new_figure, remark
 from analysis.figure.parts import Drawing, Missing, Setting
 from analysis.intervals import estimate
@@ -17,7 +17,14 @@ from analysis.look import SMALL, Look, in_order
 from analysis.overlaps import covered, equal_words
 from analysis.scales import log_axis
 from analysis.summaries import Summary
-from analysis.sweeps import HOLLOW, hollow_words, is_hollow
+from analysis.sweeps import (
+    HOLLOW,
+    axis_name,
+    axis_words,
+    hollow_words,
+    is_hollow,
+    load_axes,
+)
 
 _TPOT = "median_tpot_ms"
 
@@ -38,44 +45,43 @@ class Spot:
 
 
 def draw_paretos(setting: Setting) -> Iterator[Drawing]:
-    """One figure over the closed loops, and one over open loops."""
+    """One figure over the closed loops, and one over each way that requests arrive."""
     per_gpu = all(per_gpu_rate(run) is not None for run in setting.comparison.runs)
-    drawn = False
-    for closed in (True, False):
-        spots = [
-            spot
-            for block in setting.comparison.blocks
-            if block.load.closed == closed and block.load.request_rate
-            for spot in _spots(block.load, block.rows, per_gpu)
-        ]
-        if len({spot.load for spot in spots}) > 1:
-            drawn = True
-            name = "pareto" if closed else "pareto_of_request_rates"
-            figure = draw(spots, setting.look, per_gpu, setting.remarks)
-            sentence, notes = _words(closed, per_gpu)
-            notes += [HOLLOW] if any(spot.hollow for spot in spots) else []
-            yield setting.drawing(name, figure, sentence, notes)
-    if not drawn:
+    every = [(way, _all_spots(blocks, per_gpu)) for way, blocks in load_axes(setting.comparison)]
+    found = [(way, spots) for way, spots in every if len({spot.load for spot in spots}) > 1]
+    if not found:
         raise Missing(f"no two concurrencies, or request rates, with a {_TPOT}")
+    several = sum(not way.closed for way, _ in found) > 1
+    for way, spots in found:
+        name = "pareto" if way.closed else "pareto_of_request_rates"
+        name += f".{axis_name(way)}" if several and not way.closed else ""
+        figure = draw(spots, setting.look, per_gpu, setting.remarks)
+        sentence, notes = _words(way, per_gpu)
+        notes += [HOLLOW] if any(spot.hollow for spot in spots) else []
+        yield setting.drawing(name, figure, sentence, notes)
 
 
-def _words(closed: bool, per_gpu: bool) -> tuple[str, list[str]]:
-    over = "concurrency" if closed else "the request rate"
+def _all_spots(blocks: Sequence[Block], per_gpu: bool) -> list[Spot]:
+    return [spot for block in blocks for spot in _spots(block.load, block.rows, per_gpu)]
+
+
+def _words(way: Load, per_gpu: bool) -> tuple[str, list[str]]:
+    over = "concurrency" if way.closed else f"the request rate{axis_words(way)}"
     y = "a GPU" if per_gpu else "the whole server"
     text = (
         f"Tokens/s of {y} against tokens/s of a user (1000 over the median TPOT of a run's "
         f"requests in ms), over {over}; means over seeds."
     )
     notes = [
-        f"Numbers: {'requests in flight' if closed else 'requests/s'} at the points that no other "
-        "exceeds in both (grey line: their frontier)."
+        f"Numbers: {'requests in flight' if way.closed else 'requests/s'} at the points that no "
+        "other exceeds in both (grey line: their frontier)."
     ]
     if not per_gpu:
         notes.append("The profile does not say how many GPUs it was timed on.")
     return text, notes
 
 
-def _spots(load, rows: Sequence[Row], per_gpu: bool) -> Iterator[Spot]:
+def _spots(load: Load, rows: Sequence[Row], per_gpu: bool) -> Iterator[Spot]:
     x = load.max_concurrency if load.closed else load.request_rate
     for row in rows:
         users = [1000 / tpot for tpot in (run.number(_TPOT) for run in row.runs) if tpot]

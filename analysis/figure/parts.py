@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 from analysis.compare import Block, Comparison, Load
 from analysis.look import Look
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _NOT_DRAWN = ("TTFT", "TPOT", "speedup")  # notes on columns of tables
+_LONGEST = 60  # characters of what sets a setting apart, in names of files
 
 
 class Missing(Exception):
@@ -69,9 +71,12 @@ class Setting:
 
 
 def load_suffix(load: Load) -> str:
-    """``.c16`` of a closed loop of 16, ``.r2.5_b1_c64`` of arrivals."""
-    rate = "" if load.closed else f"r{load.request_rate:g}_b{load.burstiness:g}_"
-    return f".{rate}c{load.max_concurrency}"
+    """``.c16`` of a closed loop of 16, ``.r2.5_b1_c64`` of arrivals, with their ramp."""
+    if load.closed:
+        return f".c{load.max_concurrency}"
+    gaps = "file" if load.of_file else f"b{load.burstiness:g}"
+    ramp = f"_ramp{load.ramp}" if load.ramp else ""
+    return f".r{load.request_rate:g}_{gaps}_c{load.max_concurrency}{ramp}"
 
 
 def file_name(text: str) -> str:
@@ -80,6 +85,13 @@ def file_name(text: str) -> str:
 
 
 def setting_suffix(comparison: Comparison) -> str:
-    """Recording and profile, as names of files tell several settings apart."""
+    """Recording, profile and what else differs, as names of files tell several settings apart."""
     names = (comparison.trace["recording"], comparison.latency["profile"])
-    return "".join("." + re.sub(r"[^\w-]+", "_", PurePath(name).stem) for name in names)
+    found = "".join("." + re.sub(r"[^\w-]+", "_", PurePath(name).stem) for name in names)
+    if not comparison.differs:
+        return found
+    text = file_name(comparison.differs).strip("_")
+    if len(text) > _LONGEST:
+        number = crc32(comparison.differs.encode("utf-8", "surrogatepass"))
+        text = f"{text[:_LONGEST]}.{number:08x}"
+    return f"{found}.{text}"

@@ -10,7 +10,7 @@ from analysis.compare import Block, Row
 from analysis.drawing import despine, new_figure, part_legend, remark, side_label
 from analysis.figure.parts import Drawing, Missing, Setting
 from analysis.look import SMALL, Look
-from analysis.steps import steps_in_window
+from analysis.steps import FILE_NAME, spent_in_window, steps_in_window
 from analysis.summaries import Summary
 
 _READABLE = 4  # times the shortest of the loads' longest bars, up to which they share a scale
@@ -32,7 +32,7 @@ def draw_times(setting: Setting) -> Iterator[Drawing]:
         if found:
             every.append((suffix, block, found))
     if not every:
-        raise Missing("no summary has step_ms")
+        raise Missing(f"no summary has step_ms, and {FILE_NAME} where prompts are read whole")
     longest = [_longest(found) for _, _, found in every]
     shared = max(longest) <= _READABLE * min(longest)
     for own, (suffix, block, found) in zip(longest, every, strict=True):
@@ -65,12 +65,16 @@ def _notes(block: Block, found: Mapping[str, Mapping[str, float]]) -> list[str]:
         notes.append("Padding is not known.")
     if any(parts["prefill"] for parts in found.values()):
         notes.append(
-            "Prefill: chunks read in steps, and prompts read between them, spread over the steps."
+            "Prefill: chunks read in steps, and prompts read between them, with those read again "
+            "after a preemption, spread over the steps. Time without a request is left out."
         )
     else:
         note = block.rows[0].runs[0].data.get("ttft_note")
         if note == "queue only":
             notes.append("Prefill costs nothing: the latency profile has no prefill table.")
+    lost = [row.label for row in block.rows if row.label not in found]
+    if lost:
+        notes.append(f"Not drawn, since the parts are not known: {', '.join(lost)}.")
     overlapped = [label for label, parts in found.items() if parts["hidden"] > 0.005]
     if overlapped:
         notes.append(f"Parts that run side by side count once in the sum: {', '.join(overlapped)}.")
@@ -91,6 +95,8 @@ def _parts(run: Summary) -> dict[str, float] | None:
         return None
     padding = step["verify"] * (run.number("padding_share") or 0.0)
     between = _prefill_between(run)
+    if between is None:
+        return None
     prefill = (step.get("prefill") or 0.0) + between
     seen = step["draft"] + step["verify"] + step["host"] + (step.get("prefill") or 0.0)
     return {
@@ -104,14 +110,21 @@ def _parts(run: Summary) -> dict[str, float] | None:
     }
 
 
-def _prefill_between(run: Summary) -> float:
-    """Milliseconds of prompts read whole between steps, for each step of the window."""
-    spent = run.number("prefill_ms_total")
+def _prefill_between(run: Summary) -> float | None:
+    """Milliseconds of prompts read whole between steps, for each step of the window.
+
+    With those read again after a preemption, which ``prefill_ms_total`` leaves out. None where
+    files and keys do not say.
+    """
+    spent_ms = run.number("prefill_ms_total")
     server = run.data.get("server") or {}
-    if not spent or server.get("prefill", "whole") != "whole" or server.get("mixed"):
+    if not spent_ms or server.get("prefill", "whole") != "whole" or server.get("mixed"):
         return 0.0
-    steps = steps_in_window(run)
-    return spent / steps if steps else 0.0
+    if run.data.get("live"):  # its steps have work of the host between them
+        steps = steps_in_window(run)
+        return spent_ms / steps if steps else None
+    spent = spent_in_window(run)
+    return 1e3 * spent.between_s / spent.steps if spent is not None and spent.steps else None
 
 
 def _figure(

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 from real_runner.probing.plan import Plan, command_line, read_probe
 from simulator.progress import Progress
 from traces.errors import InputError
+from traces.pipes import INTERRUPTED
 
 if TYPE_CHECKING:
     from real_runner.probing import Cell, Probe
     from real_runner.probing.store import Store
 
-INTERRUPTED = 130
+
 EARLY = 25  # visits after which a call with a time limit says how long all will take
 Log = Callable[[str], None]
 

@@ -1,13 +1,15 @@
-"""A CSV table of a latency profile, cell by cell, with errors that name file, row and column."""
+"""A CSV table of a latency profile, cell by cell, with errors that name file, line and column."""
 
 from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from simulator.near import near_note
 from traces.errors import InputError
 from traces.strict_json import first_twice
 
@@ -16,10 +18,10 @@ MOST_MS = 1e9  # of any time
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One line of a CSV file, with enough context to name it in an error."""
+    """One row of a CSV file, with enough context to name it in an error."""
 
     path: Path
-    row: int
+    line: int  # of the file, from 1, the header's
     values: Mapping[str, str]
 
     def size(self, column: str) -> int:
@@ -58,37 +60,45 @@ class Cell:
         """Raise InputError about the value of ``column``."""
         value = self.values[column]
         raise InputError(
-            f"{self.path}: row {self.row}, column {column}: value {value!r:.60}; "
+            f"{self.path}: line {self.line}, column {column}: value {value!r:.60}; "
             f"accepted: {accepted}"
         )
 
 
 def read_cells(path: Path) -> tuple[list[str], list[Cell]]:
-    """Column names and lines of a CSV file.
+    """Column names and rows of a CSV file, without the byte-order mark that Excel writes.
 
     Raises:
         InputError: an unreadable file, one without rows, or a row of another length.
     """
     try:
-        with path.open(newline="", encoding="utf-8") as file:
-            lines = list(csv.reader(file))
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            rows = list(_numbered(csv.reader(file)))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{path}: cannot read the profile's table ({error})") from error
-    if len(lines) < 2:
-        raise InputError(
-            f"{path}: {len(lines)} lines; accepted: a header line and at least one row"
-        )
-    columns = lines[0]
+    if len(rows) < 2:
+        raise InputError(f"{path}: {len(rows)} lines; accepted: a header line and at least one row")
+    columns = [name.strip() for name in rows[0][1]]
     twice = first_twice(columns)
     if twice is not None:
         raise InputError(f"{path}: column {twice!r:.60} is there twice; accepted: once")
-    for row, line in enumerate(lines[1:], start=1):
-        if len(line) != len(columns):
-            raise InputError(f"{path}: row {row} has {len(line)} values; accepted: {len(columns)}")
+    for line, values in rows[1:]:
+        if len(values) != len(columns):
+            raise InputError(
+                f"{path}: line {line} has {len(values)} values; accepted: {len(columns)}"
+            )
     return columns, [
-        Cell(path, row, dict(zip(columns, line, strict=True)))
-        for row, line in enumerate(lines[1:], start=1)
+        Cell(path, line, dict(zip(columns, map(str.strip, values), strict=True)))
+        for line, values in rows[1:]
     ]
+
+
+def _numbered(reader: Any) -> Iterator[tuple[int, list[str]]]:
+    """Rows with the line that each begins in: a quoted cell may run over several."""
+    line = 1
+    for values in reader:
+        yield line, values
+        line = reader.line_num + 1
 
 
 def shown(columns: Sequence[str]) -> str:
@@ -101,6 +111,16 @@ def require(path: Path, columns: Sequence[str], names: Sequence[str]) -> None:
     for name in names:
         if name not in columns:
             raise InputError(f"{path}: column {name} is missing; found {shown(columns)}")
+
+
+def refuse_others(path: Path, columns: Sequence[str], names: Sequence[str]) -> None:
+    """Raise InputError about columns that are none of `names`: nobody would read them."""
+    others = [name for name in columns if name not in names]
+    if others:
+        raise InputError(
+            f"{path}: no table has {'column' if len(others) == 1 else 'columns'} {shown(others)}"
+            f"; accepted: {', '.join(names)}{near_note(others[0], names)}"
+        )
 
 
 def check_sorted(

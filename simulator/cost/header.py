@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from simulator.near import near_note
 from traces.errors import InputError
 from traces.plain_yaml import load_yaml
 
@@ -89,12 +90,10 @@ def read_header(path: Path) -> ProfileHeader:
             wrong kind.
     """
     raw = _load(path)
+    _refuse_others(path, "header field", raw, (*_REQUIRED, *_OPTIONAL))
     for key in _REQUIRED:
         if key not in raw:
             raise InputError(f"{path}: header field {key!r} is missing; accepted: {_fields()}")
-    unknown = sorted(set(raw) - {*_REQUIRED, *_OPTIONAL}, key=str)
-    if unknown:
-        raise InputError(f"{path}: unknown header field {unknown[0]!r}; accepted: {_fields()}")
     _choice(path, "kind", raw["kind"], KINDS)
     _choice(path, "engine", raw["engine"], ENGINES)
     return ProfileHeader(
@@ -125,6 +124,17 @@ def _load(path: Path) -> dict[str, Any]:
     if not isinstance(raw, dict):
         raise InputError(f"{path}: value {raw!r:.60}; accepted: a mapping of {_fields()}")
     return raw
+
+
+def _refuse_others(path: Path, what: str, raw: Mapping[Any, Any], names: tuple[str, ...]) -> None:
+    """Raise InputError about the keys that are none of `names`."""
+    others = sorted(set(raw) - set(names), key=str)
+    if others:
+        listed = ", ".join(f"{key!r:.60}" for key in others[:5])
+        raise InputError(
+            f"{path}: unknown {what} {listed}; accepted: {', '.join(names)}"
+            f"{near_note(str(others[0]), names)}"
+        )
 
 
 def _choice(path: Path, key: str, value: Any, accepted: tuple[str, ...]) -> None:
@@ -163,8 +173,9 @@ def _count(path: Path, key: str, value: Any) -> int:
 
 def _numbers(path: Path, key: str, raw: Any, names: tuple[str, ...]) -> dict[str, float | None]:
     """A mapping of positive numbers; absent and null both mean unknown."""
-    if not isinstance(raw, dict) or set(raw) - set(names):
-        raise InputError(f"{path}: {key} is {raw!r}; accepted: a mapping of {', '.join(names)}")
+    if not isinstance(raw, dict):
+        raise InputError(f"{path}: {key} is {raw!r:.60}; accepted: a mapping of {', '.join(names)}")
+    _refuse_others(path, f"key of {key}", raw, names)
     for name, value in raw.items():
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if value is not None and not (number and 0 < value < MOST):
@@ -186,8 +197,9 @@ def _graph_sizes(path: Path, raw: Any) -> tuple[int, ...]:
 def _fixed(path: Path, raw: Any) -> dict[str, int | str]:
     """Values of the dimensions the tables leave out (batch may be ``any``)."""
     names = ("batch", "kv_prefix_tokens")
-    if not isinstance(raw, dict) or set(raw) - set(names):
-        raise InputError(f"{path}: fixed is {raw!r}; accepted: a mapping of {', '.join(names)}")
+    if not isinstance(raw, dict):
+        raise InputError(f"{path}: fixed is {raw!r:.60}; accepted: a mapping of {', '.join(names)}")
+    _refuse_others(path, "key of fixed", raw, names)
     for name, value in raw.items():
         if (name, value) != ("batch", ANY_BATCH):
             _count(path, f"fixed.{name}", value)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from simulator.cost.csv_table import check_sorted, read_cells, require
+from simulator.cost.csv_table import check_sorted, read_cells, refuse_others, require
 from simulator.cost.source import Source
 
 _MEASURED, _INTERPOLATED, _MODELLED, _CLAMPED = (int(flag) for flag in Source)
@@ -29,10 +29,11 @@ def read_prefill(path: Path) -> tuple[PrefillRow, ...]:
     ``noise_ms``.
 
     Raises:
-        InputError: naming file, row, column, value and what is accepted.
+        InputError: naming file, line, column, value and what is accepted.
     """
     columns, cells = read_cells(path)
     require(path, columns, ("prompt_tokens", "prefill_ms"))
+    refuse_others(path, columns, ("prompt_tokens", "prefill_ms", "noise_ms"))
     rows = tuple(
         PrefillRow(cell.size("prompt_tokens"), cell.time_ms("prefill_ms"), cell.noise_ms())
         for cell in cells

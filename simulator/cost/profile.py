@@ -55,7 +55,7 @@ def read_profile(path: str | Path) -> LatencyProfile:
     """Read ``NAME.csv`` with its header, draft table and, if any, prefill table beside it.
 
     Raises:
-        InputError: one line naming the file, the row and column (or header field), the value and
+        InputError: one line naming the file, the line and column (or header field), the value and
             what is accepted.
     """
     path = Path(path)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from simulator.near import bare, near
 from traces.errors import InputError
 
 _HERE = Path(__file__).parent
@@ -102,13 +101,13 @@ def _find(kind: type, file: str, value: Any, key: str) -> Any:
         return value
     table = _read(file)
     if isinstance(value, str):
-        name = {_bare(name): name for name in table}.get(_bare(value))
+        name = {bare(name): name for name in table}.get(bare(value))
         if name is None:
-            near = _near(value, table)
-            found = f"; near it: {', '.join(near)}" if near else ""
+            found = near(value, table)
+            note = f"; near it: {', '.join(found)}" if found else ""
             raise InputError(
                 f"{key} is {value!r}; accepted: {', '.join(table)}, or a mapping of "
-                f"{_listed(kind)}{found}"
+                f"{_listed(kind)}{note}"
             )
         return kind(name=name, **table[name])
     if not isinstance(value, Mapping):
@@ -120,19 +119,6 @@ def _find(kind: type, file: str, value: Any, key: str) -> Any:
     if missing:
         raise InputError(f"{key}.{missing[0]} is missing; accepted: {_listed(kind)}")
     return kind(**given)
-
-
-def _bare(name: str) -> str:
-    """Letters and figures alone: H100-SXM, h100_sxm and H100 SXM are one device."""
-    return "".join(re.findall(r"[a-z0-9]+", name.lower()))
-
-
-def _near(value: str, names: Iterable[str]) -> list[str]:
-    """Names that contain it or are contained in it; else those spelt most alike."""
-    bare = {_bare(name): name for name in names}
-    asked = _bare(value)
-    within = [name for one, name in bare.items() if asked and (asked in one or one in asked)]
-    return within or [bare[one] for one in get_close_matches(asked, bare, n=3, cutoff=0.6)]
 
 
 def _check(kind: type, key: str, name: str, number: Any) -> None:

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from simulator.cost.csv_table import Cell, check_sorted, read_cells, require, shown
+from simulator.cost.csv_table import Cell, check_sorted, read_cells, refuse_others, require, shown
 from simulator.cost.header import ANY_BATCH, MOST
 from traces.errors import InputError
 
 REGIMES = ("cuda_graph", "eager")
+_DIMENSIONS = ("batch", "kv_prefix_tokens")
 _PER_REQUEST, _TOTAL = "packed_tokens_per_request", "packed_tokens_total"
 _ROW_ORDER = "batch, kv_prefix_tokens, packed tokens"
 
@@ -45,7 +46,7 @@ def read_verify(path: Path, fixed: Mapping[str, int | str]) -> tuple[VerifyRow, 
     optionally ``noise_ms``.
 
     Raises:
-        InputError: naming file, row, column, value and what is accepted.
+        InputError: naming file, line, column, value and what is accepted.
     """
     columns, cells = read_cells(path)
     sizes = [name for name in (_PER_REQUEST, _TOTAL) if name in columns]
@@ -55,6 +56,7 @@ def read_verify(path: Path, fixed: Mapping[str, int | str]) -> tuple[VerifyRow, 
             f"and {_TOTAL}"
         )
     _require(path, columns, (sizes[0], "verify_ms", "regime"), fixed)
+    refuse_others(path, columns, (*_DIMENSIONS, sizes[0], "verify_ms", "regime", "noise_ms"))
     rows = [_verify_row(cell, sizes[0], fixed) for cell in cells]
     keys = [(r.batch or 0, r.kv_prefix_tokens, r.packed_tokens_total) for r in rows]
     check_sorted(cells, sizes[0], keys, _ROW_ORDER)
@@ -69,10 +71,11 @@ def read_draft(path: Path, fixed: Mapping[str, int | str]) -> tuple[DraftRow, ..
     optionally ``noise_ms``.
 
     Raises:
-        InputError: naming file, row, column, value and what is accepted.
+        InputError: naming file, line, column, value and what is accepted.
     """
     columns, cells = read_cells(path)
     _require(path, columns, ("draft_ms",), fixed)
+    refuse_others(path, columns, (*_DIMENSIONS, "draft_ms", "noise_ms"))
     if "batch" not in columns and fixed["batch"] == ANY_BATCH:
         raise InputError(
             f"{path}: column batch is missing; accepted: a column, the header says any"
@@ -92,7 +95,7 @@ def read_draft(path: Path, fixed: Mapping[str, int | str]) -> tuple[DraftRow, ..
 
 
 def _require(path: Path, columns: list[str], names: tuple[str, ...], fixed: Mapping) -> None:
-    dimensions = [name for name in ("batch", "kv_prefix_tokens") if name not in fixed]
+    dimensions = [name for name in _DIMENSIONS if name not in fixed]
     require(path, columns, (*names, *dimensions))
 
 

@@ -15,6 +15,7 @@ from simulator.cost.header import ANY_BATCH
 from simulator.cost.prefill import PrefillRow
 from simulator.cost.profile import read_profile
 from simulator.cost.tables import DraftRow, VerifyRow
+from traces.disk import named
 from traces.errors import InputError
 from traces.plain_yaml import dump_yaml
 
@@ -50,10 +51,11 @@ def write_profile(
     path.parent.mkdir(parents=True, exist_ok=True)
     folder = path.parent / f".{path.stem}.{os.getpid()}.tmp"
     try:
-        folder.mkdir()
-        _write(folder / path.name, _plain(header), *tables)
-        _check(folder / path.name, path, tables)
-        _rename(folder / path.name, path)
+        with named(path):
+            folder.mkdir()
+            _write(folder / path.name, _plain(header), *tables)
+            _check(folder / path.name, path, tables)
+            _rename(folder / path.name, path)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

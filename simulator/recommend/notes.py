@@ -7,6 +7,7 @@ from typing import Any
 
 from simulator.capacity.answer import MUCH
 from simulator.recommend.choose import Contest, Ranking
+from simulator.recommend.drafts import without_drafts
 from simulator.recommend.options import Plan
 from simulator.run import Job
 from simulator.summary import what_if_reason
@@ -15,7 +16,7 @@ from simulator.tournament.rivals import DEPTHS, Rival
 
 def notes(contest: Contest, job: Job, found: Sequence[Ranking], chosen: Ranking) -> list[str]:
     """Warnings first; `job` is any of the runs."""
-    lines = [*_warnings(contest.plan, job, found, chosen)]
+    lines = [*_warnings(contest.plan, job, found, chosen), *without_drafts(found)]
     lines += [f"{name}: {reason}, left out" for name, reason in contest.refused.items()]
     return list(dict.fromkeys(lines))
 

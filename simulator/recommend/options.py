@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,8 @@ from traces.recording import Recording
 from traces.schema import SPLITS
 
 OPEN_S, FEWEST, MOST = 30.0, 500, 20_000
+UNCHANGED = "published"  # as a tournament says it
+OWN = "default"  # the settings of a policy's own file, whoever published them
 SEEDS = 5  # of the runs that are reported, unless they are listed
 
 
@@ -63,7 +65,8 @@ class Plan:
 
     def entrants(self, rival: Rival) -> list[Entrant]:
         """A policy with every setting that is tried."""
-        return rival.entrants(self.recording.depths)
+        found = rival.entrants(self.recording.depths)
+        return [replace(one, setting=OWN) if one.setting == UNCHANGED else one for one in found]
 
     def sequences(self, split: str) -> np.ndarray:
         """(P,) of a split, in the configured domains."""

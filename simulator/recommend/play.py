@@ -49,6 +49,7 @@ class Kept:
     seconds: list[float]  # (P,) in the server, inside the window
     requests: list[float]  # (P,) judged, and rejected
     good: list[float]  # (P,) of these, within every limit; all where there are none
+    drafting: float | None = None  # share of steps that draft; None: kept before it was counted
 
     @property
     def attained(self) -> float:
@@ -131,6 +132,7 @@ def _kept(job: Job, facts: Facts, window: Window) -> Kept:
         seconds=sums.per.tolist(),
         requests=np.bincount(row, counted | facts.requests["rejected"], len(prompts)).tolist(),
         good=np.bincount(row, good, len(prompts)).tolist(),
+        drafting=float(facts.steps["drafted"][inside].mean()) if inside.any() else 0.0,
     )
 
 
@@ -186,6 +188,7 @@ def read_kept(data: Mapping[str, Any]) -> Kept:
         raise ValueError("not the numbers of a result")
     shares = max(kept.modelled, kept.clamped) <= 1 + 1e-9  # sums of seconds round
     within = all(one <= all_ for one, all_ in zip(kept.good, kept.requests, strict=True))
+    shares = shares and 0 <= (kept.drafting or 0) <= 1
     if not shares or not within or (kept.nodes or 0) < 0:
         raise ValueError("not the numbers of a result")
     return kept

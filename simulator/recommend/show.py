@@ -14,7 +14,8 @@ from simulator.recommend.tables import domains, number, per_load, span, table
 
 WIDTH = 170  # of output that is no terminal
 LEGEND = (
-    "intervals: 95 %; = cannot be told from the best, over prompts or over seeds; "
+    "setting default: as in the policy's own file; intervals: 95 %; "
+    "= cannot be told from the best, over prompts or over seeds; "
     "modelled, clamped: shares of step time"
 )
 TEXT = 2  # columns of a table that are no numbers

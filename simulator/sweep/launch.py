@@ -89,7 +89,7 @@ class Launch:
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
     ) -> list[JobReturn]:
         """Jobs that another process is at work on come last: two sweeps share the work."""
-        self._sweep.launch(len(job_overrides))
+        self._sweep.launch(len(job_overrides), self._config.hydra.sweep.dir)
         jobs = list(enumerate(job_overrides, initial_job_idx))
         found = []
         for index, overrides in jobs:
@@ -162,7 +162,7 @@ class Elsewhere(Launch):
     def launch(
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
     ) -> list[JobReturn]:
-        self._sweep.launch(len(job_overrides))
+        self._sweep.launch(len(job_overrides), self._config.hydra.sweep.dir)
         jobs = [self._plan(overrides) for overrides in job_overrides]
         skipped = [self._skipped(job) for job in jobs]
         rest = [job for job, found in zip(jobs, skipped, strict=True) if found is None]

@@ -11,13 +11,14 @@ from omegaconf import DictConfig, OmegaConf
 from simulator.command_line import FILES
 from simulator.sweep.objective import KEYS
 
+DEFAULT = "default"  # a job without overrides
 LONGEST = 200  # characters of a job's folder name
 
 
 def folder_name(overrides: str) -> str:
     """A job's folder from its overrides: no separators or quotes, and a length any disk takes."""
-    name = re.sub(r"[^A-Za-z0-9=,._+-]+", "_", overrides) or "default"
-    if name in (overrides, "default") and len(name) <= LONGEST:
+    name = re.sub(r"[^A-Za-z0-9=,._+-]+", "_", overrides) or DEFAULT
+    if name in (overrides, DEFAULT) and len(name) <= LONGEST:
         return name
     # A changed or cut name could be another job's as well: the hash keeps them apart.
     return f"{name[:LONGEST]}-{hashlib.sha256(overrides.encode()).hexdigest()[:12]}"
@@ -26,7 +27,8 @@ def folder_name(overrides: str) -> str:
 def job_name(overrides: Iterable[str]) -> str:
     """What its line on the terminal calls a job: its overrides, the search's own left out.
 
-    Files in place of a group's option are shown as they are typed.
+    Files in place of a group's option are shown as they are typed; without any: default, as its
+    folder.
     """
     words = [word for word in overrides if word.lstrip("+").partition("=")[0] not in KEYS]
     own = {word.partition("=")[0]: word for word in words}
@@ -35,7 +37,7 @@ def job_name(overrides: Iterable[str]) -> str:
         if word.strip("'").endswith(endings):
             words[words.index(word)] = group + word.removeprefix(f"{group}.{key}")
             words = [other for other in words if other != f"{group}.name=null"]
-    return " ".join(words)
+    return " ".join(words) or DEFAULT
 
 
 def task_overrides(hydra: DictConfig) -> list[str]:

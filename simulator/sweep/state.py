@@ -9,7 +9,7 @@ from pathlib import Path
 from simulator.progress import Progress
 from simulator.sweep.errors import JobFailed
 from simulator.sweep.objective import Objective
-from simulator.terminal import print_skipped
+from simulator.terminal import print_skipped, short_path
 
 
 class Sweep:
@@ -28,6 +28,7 @@ class Sweep:
         self._total, self._launched = total, 0
         self._best: tuple[float, str] | None = None
         self._bar: Progress | None = None
+        self._folder: Path | None = None
         self._begun = time.monotonic()
 
     def __enter__(self) -> Sweep:
@@ -40,12 +41,14 @@ class Sweep:
             value, name = self._best
             print(f"best: {name}: {self.objective.name} {value:.6g}", file=self.out, flush=True)
         if self._launched and sys.stderr.isatty():
-            took_s = time.monotonic() - self._begun
-            print(f"{self._counts(self.finished)} in {_minutes(took_s)}", file=sys.stderr)
+            took = duration(time.monotonic() - self._begun)
+            where = f"; results in {short_path(self._folder)}" if self._folder else ""
+            print(f"{self._counts(self.finished)} in {took}{where}", file=sys.stderr)
 
-    def launch(self, jobs: int) -> None:
-        """`jobs` more are about to run, or to be skipped."""
+    def launch(self, jobs: int, folder: str) -> None:
+        """`jobs` more are about to run, or to be skipped; their results lie below `folder`."""
         self._launched += jobs
+        self._folder = Path(folder)
         if self._bar is None:
             self._bar = Progress(0, "runs")
         self._show()
@@ -91,5 +94,14 @@ class Sweep:
         return f"{self._launched} runs: {', '.join(parts)},"
 
 
-def _minutes(seconds: float) -> str:
-    return f"{int(seconds // 60)}:{seconds % 60:04.1f} min"
+def duration(seconds: float) -> str:
+    """0.9 s, 12 s, 1 min 5 s, 2 h 3 min."""
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    minutes = round(seconds / 60)
+    return f"{minutes // 60} h {minutes % 60} min"

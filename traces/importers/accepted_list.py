@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> Report:
     point = stated.added(Point(label, walk.metrics(), file=file, facts=facts))
     lacks = (*LACKS, *point_options.load_lacks([point]))
     write_points(args.out, "accepted-list", stated.source, sources, lacks, [point])
-    return Report(tuple(lines), lacks, (args.out,))
+    return Report(tuple(lines), lacks, (args.out,), stated.warnings)
 
 
 def _read(source: Source, bonus: int) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from traces.importers import (
@@ -44,7 +45,7 @@ def add_import(commands: argparse._SubParsersAction) -> None:
 
 
 def run_import(args: argparse.Namespace) -> None:
-    """Import and say what was read, what is lacking and what was written.
+    """Import and say what was read, what is lacking, what was written and what may be a mistake.
 
     Raises:
         InputError: bad input; nothing is written then.
@@ -52,3 +53,5 @@ def run_import(args: argparse.Namespace) -> None:
     report = FORMATS[args.format].run(args)
     for line in report.lines():
         print(printable(line))
+    for line in report.warnings:
+        print(f"warning: {printable(line)}", file=sys.stderr)

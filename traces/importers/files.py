@@ -112,8 +112,9 @@ def check_out(
     for source in sources:
         if os.path.realpath(source.path) in written:
             raise InputError(f"--out is {out}; accepted: a path that is none of the files read")
-    if out.is_dir():
-        raise InputError(f"--out is {out}, a folder; accepted: a path of a file")
+    for path in (out, *map(out.with_suffix, beside)):
+        if path.is_dir():
+            raise InputError(f"--out is {out}, and {path} a folder; accepted: paths of files")
 
 
 def write_all(writers: dict[Path, Callable[[Path], Any]]) -> None:
@@ -129,7 +130,8 @@ def write_all(writers: dict[Path, Callable[[Path], Any]]) -> None:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write(temporary[path])
         for path, written in temporary.items():
-            os.replace(written, path)
+            with named(path):
+                os.replace(written, path)
     except OSError as error:
         raise InputError(
             f"--out: {error.filename}: {error.strerror}; accepted: a path to write to"

@@ -108,12 +108,13 @@ def shown(value: Any) -> str:
         return str(value)
     if not isinstance(value, str | int | float | type(None)):
         return f"a {type(value).__name__}"
-    return _cut(repr(value))
+    return cut(repr(value))
 
 
 def _one_line(key: str) -> str:
-    return _cut(key if key.isprintable() else repr(key))
+    return cut(key if key.isprintable() else repr(key))
 
 
-def _cut(text: str) -> str:
+def cut(text: str) -> str:
+    """The beginning of a long text."""
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."

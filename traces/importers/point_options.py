@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from traces.errors import InputError
 from traces.importers.files import Source, check_out, printable, read_sources
 from traces.importers.node import Node
 from traces.importers.options import checked_count, checked_texts
 from traces.importers.points import Point, positive, rate_of
+from traces.near import nearest_first
 
+POLICIES = Path(__file__).parents[2] / "conf" / "policy"  # a file for each, by name
 _TEXTS = ("policy", "model", "source")
 
 
@@ -26,6 +30,19 @@ class Stated:
     max_concurrency: int | None
     request_rate: float | None
     burstiness: float | None
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """About a policy that nothing shipped is called: a run of one's own may be."""
+        shipped = [path.stem for path in sorted(POLICIES.glob("*.yaml"))]
+        if not shipped or self.policy is None or re.split(r"[ (,]", self.policy)[0] in shipped:
+            return ()
+        near, _ = nearest_first(self.policy, shipped)
+        note = f" (near it: {', '.join(near[:3])})" if near else ""
+        return (
+            f"--policy is {self.policy!r:.60}, which no shipped policy is called{note}: it stands "
+            "beside runs of a policy of that name alone",
+        )
 
     def added(self, point: Point) -> Point:
         """The point with what its file does not state.

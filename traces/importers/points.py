@@ -5,12 +5,14 @@
 "facts", "metrics"}]}`. A load: `request_rate` "inf" with `max_concurrency` is a closed loop, a
 number is an open one, and null says that the source does not state it. `metrics` are numbers under
 the names of this project's summaries where they mean the same, under the source's own otherwise.
+The objectives of goodput, where known, are the fact `goodput`: `tpot:50 e2el:2000`, milliseconds.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -23,6 +25,8 @@ FORMAT = "specdec-points"
 VERSION = 1
 MOST_REQUESTS = 10**9
 _FACT = str | int | float | bool | None
+OBJECTIVES = "goodput"  # the fact that states them
+_OBJECTIVE = re.compile(r"\b(ttft|tpot|e2el):(\d{1,12}(?:\.\d{1,12})?)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,11 @@ class Point:
     request_rate: float | None = None  # inf: a closed loop; None: not stated
     burstiness: float | None = None
     facts: Mapping[str, _FACT] = field(default_factory=dict)
+
+    @property
+    def objectives(self) -> dict[str, float] | None:
+        """Milliseconds by latency that `request_goodput` asks for; None: not stated."""
+        return objectives_in(self.facts.get(OBJECTIVES))
 
     @property
     def closed(self) -> bool:
@@ -150,6 +159,15 @@ def _text(node: Node) -> str:
     if not isinstance(node.value, str) or not node.value.strip():
         node.refuse("a text")
     return printable(node.value)
+
+
+def objectives_in(text: object) -> dict[str, float] | None:
+    """Objectives written as `tpot:50 e2el:2000`; None for anything else."""
+    found = _OBJECTIVE.findall(text) if isinstance(text, str) else []
+    whole = " ".join(f"{name}:{value}" for name, value in found)
+    if not found or whole != " ".join(str(text).split()) or len(dict(found)) < len(found):
+        return None
+    return {name: float(value) for name, value in found}
 
 
 def rate_of(node: Node) -> float:

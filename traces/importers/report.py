@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from traces.importers.files import Source
+from traces.importers.node import cut
+
+MOST_KEYS = 40  # in a line
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Lines for the user; `lacks` is what the written result carries, word for word."""
+    """Lines for the user; `lacks` is what the written result carries, word for word.
+
+    warnings: about what was taken as it is and may be a mistake; said on stderr.
+    """
 
     read: tuple[str, ...]
     lacks: tuple[str, ...]
     written: tuple[Path, ...]
+    warnings: tuple[str, ...] = ()
 
     def lines(self) -> list[str]:
         return [
@@ -25,13 +32,14 @@ class Report:
         ]
 
 
-def read_line(source: Source, what: str, unused: Sequence[str] = ()) -> str:
+def read_line(source: Source, what: str, unused: Iterable[str] = ()) -> str:
     """A file, what was found in it, and the keys that were not used."""
     line = f"{source.path}: {what}; sha256 {source.sha256[:12]}"
-    if not unused:
+    names = sorted(set(unused))
+    if not names:
         return line
-    names = ", ".join(sorted(unused)[:6]) + (", ..." if len(unused) > 6 else "")
-    return f"{line}; keys not used: {names}"
+    more = f" and {len(names) - MOST_KEYS} more" if len(names) > MOST_KEYS else ""
+    return f"{line}; keys not used: {', '.join(map(cut, names[:MOST_KEYS]))}{more}"
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:

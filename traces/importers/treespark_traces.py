@@ -22,6 +22,7 @@ LACKS = (
     "prompts and temperature",
     "where a text ended (rounds are not clipped there)",
 )
+KEYS = ("tree_sizes", "accepted_lens")  # of a row
 MOST = 10**6  # nodes of a tree
 
 
@@ -34,6 +35,7 @@ class Counts:
     committed: int
     nodes: int
     mean_by_prompt: float  # of the committed length
+    unused: frozenset[str]  # keys
 
     def metrics(self) -> dict[str, float]:
         """Pooled over rounds, under the names of the project's summaries where they are its own."""
@@ -82,18 +84,22 @@ def run(args: argparse.Namespace) -> Report:
     lacks = (*LACKS, *point_options.load_lacks(points))
     write_points(args.out, "treespark-traces", stated.source, sources, lacks, points)
     lines = (
-        read_line(source, f"{counted(one.prompts, 'prompt')}, {counted(one.rounds, 'round')}")
+        read_line(
+            source, f"{counted(one.prompts, 'prompt')}, {counted(one.rounds, 'round')}", one.unused
+        )
         for source, one in zip(sources, counts, strict=True)
     )
-    return Report(tuple(lines), lacks, (args.out,))
+    return Report(tuple(lines), lacks, (args.out,), stated.warnings)
 
 
-def _read(source: Source, root: int) -> Counts:
-    table = source.json().require("rows", "a list with an object for every prompt")
+def _read(source: Source, root_nodes: int) -> Counts:
+    root = source.json()
+    table = root.require("rows", "a list with an object for every prompt")
     rounds = committed = nodes = 0
-    means = []
+    means, unused = [], set(root.mapping()) - {"rows"}
     for row in table.entries("a list with an object for every prompt"):
-        sizes, lengths = _rounds(row, root)
+        sizes, lengths = _rounds(row, root_nodes)
+        unused.update(f"rows[].{key}" for key in row.mapping() if key not in KEYS)
         rounds += len(lengths)
         committed += sum(lengths)
         nodes += sum(sizes)
@@ -101,7 +107,8 @@ def _read(source: Source, root: int) -> Counts:
             means.append(sum(lengths) / len(lengths))
     if not rounds:
         table.refuse("at least one round")
-    return Counts(len(table.value), rounds, committed, nodes, sum(means) / len(means))
+    mean = sum(means) / len(means)
+    return Counts(len(table.value), rounds, committed, nodes, mean, frozenset(unused))
 
 
 def _rounds(row: Node, root: int) -> tuple[list[int], list[int]]:

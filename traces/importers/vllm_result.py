@@ -14,7 +14,15 @@ from traces.importers import point_options
 from traces.importers.files import Source, printable
 from traces.importers.node import Node, is_number
 from traces.importers.point_options import Stated
-from traces.importers.points import MOST_REQUESTS, Point, positive, rate_of, write_points
+from traces.importers.points import (
+    MOST_REQUESTS,
+    OBJECTIVES,
+    Point,
+    positive,
+    rate_of,
+    write_points,
+)
+from traces.importers.rates import check_rates, is_checked
 from traces.importers.report import Report, counted, read_line
 
 HELP = "results of vLLM's serving benchmark (--save-result) -> points FILE.json"
@@ -35,7 +43,14 @@ _ALIASES = {
     "std_e2e_latency_ms": "std_e2el_ms",
     "p99_e2e_latency_ms": "p99_e2el_ms",
 }
-_FACTS = ("completed", "failed", "num_prompts", "duration", "backend", "endpoint_type", "date")
+_FACTS = (
+    *("completed", "failed", "num_prompts", "duration", "backend", "endpoint_type", "date"),
+    OBJECTIVES,  # no result states them but in its --metadata
+)
+_GOODPUT = "request_goodput"
+
+_LOAD = ("max_concurrency", "request_rate", "burstiness", "ramp_up_strategy")
+_NAMES = ("label", "model_id", "model")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,53 +67,75 @@ def run(args: argparse.Namespace) -> Report:
     sources, stated = point_options.read_options(args)
     points, lines = [], []
     for source in sources:
-        found = _read(source, stated)
+        found, unused = _read(source, stated)
         points += found
-        lines.append(read_line(source, counted(len(found), "result")))
-    lacks = (*LACKS, *_unfinished(points), *point_options.load_lacks(points))
+        lines.append(read_line(source, counted(len(found), "result"), unused))
+    lacks = (*LACKS, *_unfinished(points), *_unasked(points), *point_options.load_lacks(points))
     if not any(name in point.metrics for point in points for name in (*_DRAFTS, *_OTHERS)):
         lacks += ("acceptance",)
     write_points(args.out, "vllm-result", stated.source, sources, lacks, points)
-    return Report(tuple(lines), lacks, (args.out,))
+    return Report(tuple(lines), lacks, (args.out,), stated.warnings)
 
 
-def _read(source: Source, stated: Stated) -> list[Point]:
+def _read(source: Source, stated: Stated) -> tuple[list[Point], set[str]]:
+    """The points of a file, and the keys that none of them uses."""
     nodes = source.json_objects()
     if not nodes:
         Node(str(source.path), "", []).refuse("at least one result")
     stem = source.path.stem
     labels = [stem] if len(nodes) == 1 else [f"{stem} {number + 1}" for number in range(len(nodes))]
-    return [
-        stated.added(_point(node, source, label)) for node, label in zip(nodes, labels, strict=True)
-    ]
+    points, unused = [], set()
+    for node, label in zip(nodes, labels, strict=True):
+        keys = node.mapping("the result of a serving benchmark, an object")
+        points.append(stated.added(_point(node, keys, source, label)))
+        unused |= {key for key in keys if not _is_used(key, keys)}
+    return points, unused
 
 
-def _point(node: Node, source: Source, label: str) -> Point:
-    keys = node.mapping("the result of a serving benchmark, an object")
+def _point(node: Node, keys: dict[str, Node], source: Source, label: str) -> Point:
     metrics = _metrics(node, keys)
+    check_rates(keys)
     model = keys.get("model_id", keys.get("model"))
-    ramp = keys.get("ramp_up_strategy")
-    steady = ramp is None or ramp.value is None
     return Point(
         _name(keys.get("label")) or printable(label) or "result",
         metrics,
         file=source.described["name"],
         model=_name(model),
         max_concurrency=_given(keys, "max_concurrency", lambda n: n.whole(1, MOST_REQUESTS)),
-        request_rate=_given(keys, "request_rate", rate_of) if steady else None,
+        request_rate=_given(keys, "request_rate", rate_of) if _is_steady(keys) else None,
         burstiness=_given(keys, "burstiness", positive),
         facts={name: keys[name].value for name in _FACTS if _is_fact(keys.get(name))},
     )
 
 
+def _is_steady(keys: dict[str, Node]) -> bool:
+    ramp = keys.get("ramp_up_strategy")
+    return ramp is None or ramp.value is None
+
+
+def _is_used(key: str, keys: dict[str, Node]) -> bool:
+    """Whether its value went into the point or was held against others; null says nothing."""
+    if keys[key].value is None and key in (*_FACTS, *_LOAD, *_NAMES):
+        return True
+    if key in _NAMES:
+        other = key == "model" and "model_id" in keys
+        return _name(keys[key]) is not None and not other
+    if key == "request_rate":
+        return _is_steady(keys)
+    fact = key in _FACTS and _is_fact(keys[key])
+    return key in _LOAD or fact or _is_metric(key) or is_checked(key, keys)
+
+
+def _is_metric(key: str) -> bool:
+    name = _ALIASES.get(key, key)
+    return name in (*_RATES, *_DRAFTS, *_OTHERS) or bool(_TIMES.fullmatch(name))
+
+
 def _metrics(node: Node, keys: dict[str, Node]) -> dict[str, float]:
     metrics = {}
     for key, value in keys.items():
-        name = _ALIASES.get(key, key)
-        known = name in (*_RATES, *_DRAFTS, *_OTHERS) or _TIMES.fullmatch(name)
-        if not known or value.value is None:
-            continue
-        metrics[name] = value.number()
+        if _is_metric(key) and value.value is not None:
+            metrics[_ALIASES.get(key, key)] = value.number()
     if not metrics:
         node.refuse(f"the result of a serving benchmark, with {', '.join(_RATES[:2])} and the like")
     return metrics
@@ -119,6 +156,13 @@ def _is_fact(node: Node | None) -> bool:
         return False
     text = isinstance(node.value, str) and node.value.isprintable() and len(node.value) <= 200
     return text or (is_number(node.value) and abs(node.value) < 1e300)
+
+
+def _unasked(points: Sequence[Point]) -> list[str]:
+    """Goodput without its objectives is of an unknown question."""
+    silent = [p for p in points if _GOODPUT in p.metrics and p.objectives is None]
+    where = "" if len(silent) == len(points) else f" ({', '.join(p.label for p in silent)})"
+    return [f"objectives of {_GOODPUT}{where}"] if silent else []
 
 
 def _unfinished(points: Sequence[Point]) -> list[str]:

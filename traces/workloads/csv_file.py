@@ -64,12 +64,15 @@ class CsvFile:
     path: Path
     layout: Layout
     has_times: bool
+    unused: tuple[str, ...] = ()  # columns
 
     @classmethod
     def of(cls, path: Path, layout: Layout) -> CsvFile:
         line, header = read_header(path)
         _check_header(path, line, header, layout)
-        return cls(path, layout, layout.time in header)
+        used = {*layout.required, *layout.optional}
+        unused = tuple(name for name in header if name not in used)
+        return cls(path, layout, layout.time in header, unused)
 
     @property
     def time_column(self) -> str:

@@ -23,6 +23,7 @@ class MooncakeFile:
     """One file; other keys, as `hash_ids`, are left alone."""
 
     path: Path
+    unused: tuple[str, ...]  # keys of the first line
     has_times: ClassVar[bool] = True
     time_column: ClassVar[str] = TIME
     per_second: ClassVar[float] = 1e3
@@ -33,8 +34,8 @@ class MooncakeFile:
         for first, texts in lines(path, CHUNK):
             for number, text in enumerate(texts, first):
                 if text.strip():
-                    _request(path, number, text)
-                    return cls(path)
+                    node = _request(path, number, text)
+                    return cls(path, tuple(key for key in node if key not in KEYS))
         raise InputError(f"{path}: is empty; accepted: one JSON object a line")
 
     def pieces(self) -> Iterator[Piece]:
@@ -42,8 +43,9 @@ class MooncakeFile:
         for first, texts in lines(self.path, CHUNK):
             numbers = [n for n, text in enumerate(texts, first) if text.strip()]
             if numbers:
-                values = [_request(self.path, n, texts[n - first]) for n in numbers]
-                yield self._piece(np.array(numbers), zip(*values))
+                nodes = [_request(self.path, n, texts[n - first]) for n in numbers]
+                values = ([node[key] for node in nodes] for key in KEYS)
+                yield self._piece(np.array(numbers), values)
 
     def _piece(self, line: np.ndarray, cells: Iterator[Sequence[Any]]) -> Piece:
         time, prompt, output = (
@@ -58,8 +60,8 @@ class MooncakeFile:
         )
 
 
-def _request(path: Path, number: int, text: str) -> tuple[Any, ...]:
-    """Values of KEYS in one line."""
+def _request(path: Path, number: int, text: str) -> dict[str, Any]:
+    """The object of one line, which has KEYS."""
     try:
         node = DECODER.decode(text)
     except FAULTS as error:
@@ -78,4 +80,4 @@ def _request(path: Path, number: int, text: str) -> tuple[Any, ...]:
         raise InputError(
             f"{path}: line {number}: no key {missing[0]}, has {has}; accepted: {', '.join(KEYS)}"
         )
-    return tuple(node[key] for key in KEYS)
+    return node

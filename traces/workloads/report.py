@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+
+_MOST_NAMES = 20
+_LONGEST_NAME = 40  # characters
 
 
 @dataclass(slots=True)
@@ -43,6 +46,7 @@ class Report:
     """Counts over the rows handed out so far: all of them once `scaled` is read to its end."""
 
     options: Mapping[str, Any]  # as given
+    unused: Sequence[str] = ()  # columns, or keys of the file's first item, that are not read
     rows: int = 0
     # Left out by the reader above the last row, by reason; all after a full pass.
     dropped: Mapping[str, int] = field(default_factory=dict)
@@ -63,6 +67,7 @@ class Report:
         """Everything as JSON types; rates in requests per second, null where there is none."""
         return {
             **self.options,
+            "columns_not_used": _few(self.unused),
             "rows": self.rows,
             "dropped": dict(self.dropped),
             "rows_clipped": self.rows_clipped,
@@ -79,3 +84,11 @@ class Report:
             "scaled_rate": self.after_scale.rate,
             "played_rate": self.after_gaps.rate,
         }
+
+
+def _few(names: Sequence[str]) -> list[str]:
+    """The first names, cut where they are long, and how many more there are."""
+    more = len(names) - _MOST_NAMES
+    return [name[:_LONGEST_NAME] for name in names[:_MOST_NAMES]] + (
+        [f"and {more} more"] if more > 0 else []
+    )

@@ -59,9 +59,11 @@ class Scaled:
     ) -> None:
         self._rows, self._clip, self._limit = rows, clip, limit
         self._time_scale, self._max_gap_s = time_scale, max_gap_s
+        self._unused: tuple[str, ...] = ()
         if isinstance(rows, WorkloadFile | RowStream):
             file = rows if isinstance(rows, WorkloadFile) else rows.file
             self._check_times(file.has_times, str(file.path))
+            self._unused = file.source.unused
         self.report = self._new_report()
 
     def __iter__(self) -> Iterator[Rows]:
@@ -87,7 +89,7 @@ class Scaled:
 
     def _new_report(self) -> Report:
         options = {"time_scale": self._time_scale, "max_gap_s": self._max_gap_s}
-        return Report({**options, **asdict(self._clip), "limit": self._limit})
+        return Report({**options, **asdict(self._clip), "limit": self._limit}, self._unused)
 
     def _check_times(self, has_times: bool, source: str) -> None:
         for name, value, none in (

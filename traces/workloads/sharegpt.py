@@ -28,6 +28,7 @@ class ShareGptFile:
 
     path: Path
     count: TokenCount
+    unused: tuple[str, ...]  # keys of the first conversation
     has_times: ClassVar[bool] = False
     time_column: ClassVar[str] = ""
     per_second: ClassVar[float] = 1.0
@@ -37,8 +38,8 @@ class ShareGptFile:
         """Reads the first conversation and refuses a wrong one."""
         for item in ListScanner(path, blocks(path), ITEM).items():
             _turns(path, 1, item)
-            break
-        return cls(path, count)
+            return cls(path, count, tuple(key for key in item if key != "conversations"))
+        return cls(path, count, ())
 
     def pieces(self) -> Iterator[Piece]:
         """Up to CHUNK conversations at a time; `line` is the place in the list, from 1."""

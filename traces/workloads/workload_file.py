@@ -20,6 +20,7 @@ class Source(Protocol):
     has_times: bool
     time_column: str  # for messages
     per_second: float  # of the unit of `Piece.time`
+    unused: tuple[str, ...]  # names that are not read, of columns or of the first item's keys
 
     def pieces(self) -> Iterator[Piece]:
         """The file's rows in pieces of at most `rows.CHUNK`, from its start."""
