@@ -91,7 +91,11 @@ def _notes(block: Block, resamples: int, seed: int) -> list[str]:
         if row.left_out
     ]
     mean = _mean_line(block.rows, resamples, seed)
-    return [*notes, *([mean] if mean else [])]
+    how = (
+        f"intervals: 95 %, by {resamples} resamples of the prompts, the same for A and B; requests "
+        "that count are those of the measured window, without warm-up"
+    )
+    return [*notes, *([mean] if mean else []), how]
 
 
 def _asked(row: Row) -> int:

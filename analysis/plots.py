@@ -80,8 +80,16 @@ def _within(axes: Axes, found: Sequence[Estimate | None]) -> None:
     axes.set_ylim(max(low, least - room, 0), min(high, most + room))
 
 
-def draw_load(sweep: Sweep, look: Mapping[str, Look], panels: Sequence[tuple[str, Of]]) -> Figure:
-    """One panel for each (y label, what of a row) above a common load axis, with one legend."""
+def draw_load(
+    sweep: Sweep,
+    look: Mapping[str, Look],
+    panels: Sequence[tuple[str, Of]],
+    more: Sequence[str] = (),
+) -> Figure:
+    """One panel for each (y label, what of a row) above a common load axis, with one legend.
+
+    more: further remarks, beside the sweep's own.
+    """
     many = len(sweep.series) > MANY
     figure = new_figure(0.65 + (1.9 if many else 1.45) * len(panels))
     axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
@@ -97,7 +105,7 @@ def draw_load(sweep: Sweep, look: Mapping[str, Look], panels: Sequence[tuple[str
     log2_ticks(axes[-1], sweep.x_values)
     axes[-1].set_xlabel(sweep.x_label)
     legend(figure, {label: look[label] for label in sweep.series}, sweep.all_hollow)
-    remark(figure, [*sweep.remarks, *equal_words(every)])
+    remark(figure, [*more, *sweep.remarks, *equal_words(every)])
     return despine(figure)
 
 

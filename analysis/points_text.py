@@ -109,8 +109,16 @@ def _cells(pair: Pair) -> list[str]:
 def _predicted(value: Estimate | None) -> str:
     if value is None:
         return BLANK
-    spread = "" if value.half_width is None else f" ±{value.half_width:.2g}"
-    return f"{value.mean:.5g}{spread}"
+    spread = "" if value.half_width is None else f" ±{_plain(value.half_width, value.mean, 2)}"
+    return f"{_plain(value.mean, value.mean, 5)}{spread}"
+
+
+def _plain(number: float, scale: float, digits: int) -> str:
+    """Without an exponent where it has fewer than seven figures; what rounding left is 0."""
+    if abs(number) <= 1e-9 * max(1.0, abs(scale)):
+        return "0"
+    rounded = float(f"{number:.{digits}g}")
+    return f"{rounded:g}" if 1e-4 <= abs(rounded) < 1e6 else f"{rounded:.{digits - 1}e}"
 
 
 FORMATS = {"table": print_table, "markdown": print_markdown, "csv": print_csv}

@@ -36,7 +36,7 @@ def published_curves() -> list[MassCurve]:
 
     header = yaml.safe_load(PUBLISHED.with_suffix(".yaml").read_text(encoding="utf-8"))
     source = f"{header['target']}, temperature {header['temperature']:g}; "
-    source += " ".join(header["source"].split())
+    source += " ".join(header["source"].split()).rstrip(".")
     rows: dict[str, dict[int, float]] = {}
     with PUBLISHED.with_suffix(".csv").open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):

@@ -67,6 +67,8 @@ def write_report(inputs: Inputs, args: argparse.Namespace, command: str) -> Path
     from analysis.report_page import Content, page
 
     names = chosen(args.only)
+    if not (args.only or inputs.recordings):
+        names.remove("prefix_mass")  # of others' recordings alone
     names = [name for name in _ORDER if name in names]
     left_out: list[str] = []
     drawn = draw(inputs, names, strict=bool(args.only), say=left_out.append)

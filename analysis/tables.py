@@ -18,6 +18,7 @@ from analysis.metrics import Metric
 from analysis.notes import notes, setting_title
 from analysis.summaries import SOURCES
 
+_GAPS = 2  # at the sides of a table
 PIPED_WIDTH = 160  # columns when the output is no terminal: tables are not cut
 
 
@@ -27,8 +28,12 @@ def print_tables(comparisons: Sequence[Comparison], metrics: Sequence[Metric]) -
     for comparison in comparisons:
         console.print(Text(setting_title(comparison), style="bold underline"))
         for block in comparison.blocks:
-            table = _rich_table(block, metrics, console)
-            console.print(Text(f"\n{block.load.title}"), table)
+            shown = _fitting(block, metrics, console)
+            console.print(Text(f"\n{block.load.title}"), _rich_table(block, shown, console))
+            if shown != metrics:
+                lost = ", ".join(" ".join(one.title.split()) for one in metrics[len(shown) :])
+                text = f"  not shown in {console.width} columns: {lost} (--format markdown)"
+                console.print(Text(text, style="italic"), soft_wrap=True)
             for note in block_notes(block, metrics):
                 console.print(Text(f"  {note}", style="italic"))
         for heading, text in notes(comparison):
@@ -49,6 +54,21 @@ def _rich_table(block: Block, metrics: Sequence[Metric], console: Console) -> Ta
     for row in block_cells(block, metrics):
         table.add_row(*(_rich_cell(cell, not console.is_terminal) for cell in row))
     return table
+
+
+def _fitting(block: Block, metrics: Sequence[Metric], console: Console) -> Sequence[Metric]:
+    """The first metrics whose columns fit without a word broken; one at least."""
+    for count in range(len(metrics), 1, -1):
+        titles = headings(metrics[:count])
+        rows = [[cell.text for cell in row] for row in block_cells(block, metrics[:count])]
+        widths = [
+            max(len(word) for text in column for word in (text.split() or [""]))
+            for column in zip(titles, *rows, strict=True)
+        ]
+        widths[0] = max(len(row[0]) for row in rows)  # labels are never wrapped
+        if sum(widths) + _GAPS + 2 * len(widths) <= console.width:
+            return metrics[:count]
+    return metrics[:1]
 
 
 def _rich_cell(cell: Cell, plain: bool) -> Text:

@@ -31,7 +31,8 @@ def draw_acceptance_lengths(setting: Setting) -> Iterator[Drawing]:
             "Hollow markers: runs that sweep the policy's own width, under load, at that width or, "
             "where they did not verify as many, at the mean nodes verified."
         )
-    figure = draw_acceptance(curves, setting.look, swept, setting.remarks)
+    # Replayed curves rest on no step time, so that a what-if does not weaken them.
+    figure = draw_acceptance(curves, setting.look, swept, setting.remarks if swept else ())
     yield setting.drawing(curves.name, figure, curves.sentence, notes)
 
 

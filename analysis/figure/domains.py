@@ -60,7 +60,9 @@ def speedups(block: Block) -> Bars:
     names: dict[str, None] = {}
     for row in block.rows:
         for run in row.runs:
-            names |= dict.fromkeys(run.data.get("by_domain") or {})
+            found = run.data.get("by_domain") or {}
+            recorded = [one for one in run.data["trace"].get("domains") or () if one in found]
+            names |= dict.fromkeys((*recorded, *found))
     rows = [row for row in block.rows if row.label != block.baseline]
     found: Bars = {}
     for name in (*names, EVERY) if len(names) > 1 else names:

@@ -145,8 +145,15 @@ def _figure(title: str, lines: Mapping[str, tuple[Slice, float]]) -> Figure:
 def _line(axes: Axes, one: Slice, base: float, look: Look) -> None:
     ratio = [ms / base for ms in one.verify_ms]
     style = line_style(look) | {"markersize": 2.4, "linewidth": 0.9}
-    axes.plot(one.tokens, ratio, label="_line", **style)
     mixed = any(one.eager) and not all(one.eager)
+    captured = [not eager for eager in one.eager]
+    for part in (captured, list(one.eager)):  # what runs as a graph and what does not: two curves
+        x = [tokens for tokens, wanted in zip(one.tokens, part, strict=True) if wanted]
+        y = [value for value, wanted in zip(ratio, part, strict=True) if wanted]
+        if x:
+            # Between graphs a step is padded to the next: stairs that rise behind each size.
+            stairs = {"drawstyle": "steps-pre"} if part is captured else {}
+            axes.plot(x, y, label="_line", **style | stairs)
     hollow = [(x, y) for x, y, eager in zip(one.tokens, ratio, one.eager, strict=True) if eager]
     if mixed:
         _draw_hollow(axes, hollow, style)

@@ -42,9 +42,12 @@ def draw_goodputs(setting: Setting) -> Iterator[Drawing]:
             ("requests within\nobjectives (%)", attained),
         ]
         shares = [attained(point.row) for point in sweep.points]
-        figure = draw_load(sweep, setting.look, panels if any(shares) else panels[:1])
+        within = f"within {objective_words(limits)} ms"
+        figure = draw_load(sweep, setting.look, panels if any(shares) else panels[:1], [within])
         for axes in figure.axes:
             axes.set_ylim(bottom=0)
+            for line in axes.lines:  # marks at 0 whole
+                line.set_clip_on(False)
         for axes in figure.axes[1:]:
             axes.set_ylim(top=105)
         text = (
