@@ -112,7 +112,7 @@ def _mean_line(rows: Sequence[Row], resamples: int, seed: int) -> str | None:
 def _print_table(rows: Sequence[Row], metric: str, resamples: int, seed: int) -> None:
     console = Console(highlight=False, width=None if sys.stdout.isatty() else PIPED_WIDTH)
     for block in _blocks(rows):
-        console.print(block.title(metric), markup=False)
+        console.print(block.title(metric), markup=False, soft_wrap=True)
         table = Table(box=SIMPLE_HEAD, pad_edge=False)
         for index, name in enumerate(HEADER):
             table.add_column(name, justify="right" if index else "left")

@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import hydra
 from hydra.errors import HydraException
@@ -76,11 +77,22 @@ def _run(words: list[str], command: Command) -> int:
 
     found = survey(command)
     objective = _check(found)
-    for line in idle(found.jobs):
+    for line in (*idle(found.jobs), *_doubts(found.jobs)):
         print(f"warning: {line}", file=sys.stderr)
     with Sweep(found.total, objective) as sweep, launched_by(sweep), _composed_once():
         _call_hydra(held_back(_with_our_files(words, command), found.swept))
     return sweep.status
+
+
+def _doubts(jobs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """What is odd about the jobs' latency profiles, a line each."""
+    from simulator.cost.plausible import suspicious
+    from simulator.inputs import load_cost
+
+    nodes = {json.dumps(job["latency"], sort_keys=True): job["latency"]
+             for job in jobs if job.get("latency")}  # fmt: skip
+    found = (suspicious(load_cost(node).profile) for node in nodes.values())
+    yield from dict.fromkeys(line for line in found if line is not None)
 
 
 def _check(found: Survey) -> Objective | None:

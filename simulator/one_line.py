@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from simulator.near import near_note
 from simulator.unknown_key import TOP, key_of, unknown_key, with_near
 from simulator.words import GROUPS, other_forms
 from traces.disk import disk_line
 from traces.errors import InputError
+from traces.near import near_note
 
 PLUGINS = {"hydra/launcher": {"ray": "ray"}, "hydra/sweeper": {}}  # extras of groups of Hydra's
 

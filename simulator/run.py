@@ -70,7 +70,7 @@ class Job:
         """For the summary: what requests are."""
         prompt = self.settings.workload.prompt_tokens
         if self.lengths is not None:
-            return self.lengths.describe()
+            return {"arrivals": self.settings.workload.arrivals, **self.lengths.describe()}
         return "recorded texts" if prompt is None else f"recorded texts, prompts of {prompt} tokens"
 
     @property

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from simulator.near import near_note
 from simulator.settings import GROUPS, OF_TASKS, OPTIONAL, SCALARS
+from traces.near import near_note
 
 TOP = (*GROUPS, *OPTIONAL, "experiment", *SCALARS, "objective", "direction", *OF_TASKS)
 MOST = 6  # options in a refusal

@@ -8,10 +8,10 @@ import pytest
 
 from simulator.app import main
 from simulator.command_line import composed_jobs, normalised, parse
-from simulator.near import near_note
 from simulator.one_line import one_line
 from tests.test_refusals import POLICIES, refused
 from traces.errors import InputError
+from traces.near import near_note
 
 PROFILE_HEADER = "hardware: my card\nmodel: my model\nengine: my engine\nsource: me\n"
 

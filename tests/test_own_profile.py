@@ -147,3 +147,24 @@ def test_an_edited_profile_is_read_again(tmp_path):
         found.append(cost.profile.verify[0].verify_ms)
     assert found == [5.109, 5.25]
     assert load_cost({"profile": str(path)}) is cost
+
+
+def test_times_in_seconds_are_doubted_before_the_run(tmp_path, recorded, capsys, monkeypatch):
+    """13.6 GB of weights at 8,000 GB/s and 4 GPUs take 0.4 ms; 5.109 ms written as 0.005109."""
+    monkeypatch.chdir(tmp_path)
+    header = yaml.safe_load((SHIPPED / "b300.yaml").read_text())
+    header["device"] = {"peak_tflops": 2250, "bandwidth_gb_s": 8000}
+    header["model_shape"] = dict(header["model_shape"]) | {"active_params_b": 13.6}
+    header["dtype"] = "float8"
+    path = tmp_path / "gpu.csv"
+    path.with_suffix(".yaml").write_text(yaml.safe_dump(header))
+    path.with_suffix(".draft.csv").write_bytes((SHIPPED / "b300.draft.csv").read_bytes())
+    lines = (SHIPPED / "b300.csv").read_text().splitlines()
+    rows = [line.split(",") for line in lines[1:]]
+    in_seconds = [f"{size},{float(ms) / 1000:.6f},{regime}" for size, ms, regime in rows]
+    path.write_text("\n".join([lines[0], *in_seconds]) + "\n")
+    words = ["policy=autoregressive", "num_prompts=3", "max_concurrency=1", f"trace={recorded}"]
+    assert main([*words, f"latency={path}", "hydra.run.dir=out"]) == 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("warning: latency profile ")
+    assert line.endswith("are the times in ms?")

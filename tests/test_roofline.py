@@ -11,8 +11,8 @@ import yaml
 from simulator.cost import Source, StepCost, build_step_cost, kv_tokens_that_fit
 from simulator.cost.roofline import Roofline, read_roofline
 from simulator.cost.shapes import Gpu, ModelShape, find_gpu, find_model, known
-from simulator.near import bare
 from traces.errors import InputError
+from traces.near import bare
 
 # A device of 1 TFLOP/s and 100 GB/s at full efficiency, and a model of 10 layers, 64 wide.
 GPU = {"peak_tflops": 1, "bandwidth_gb_s": 100}

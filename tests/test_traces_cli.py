@@ -14,7 +14,7 @@ from tests.synthetic import make_hidden, make_pool, make_tree
 from traces import write_recording
 from traces.__main__ import main
 from traces.catalog import known_recordings
-from traces.near import nearest_first
+from traces.near import near
 
 
 @pytest.fixture
@@ -120,7 +120,6 @@ def test_near_names_come_first(capsys):
     assert names == sorted(names)
     for asked, first in (
         ("small_semi", ["small_semi_t0", "small_semi_t1"]),
-        ("small_semi_t2", ["small_semi_t0", "small_semi_t1"]),
         ("smal_semi_t1", ["small_semi_t1", "small_semi_t0"]),
         ("x", []),
     ):
@@ -132,10 +131,8 @@ def test_near_names_come_first(capsys):
         assert sorted(listed) == names
 
 
-def test_nearest_first_by_hand():
-    """ "abcd" has three of four letters of "abcx" in order, and two of four of "abxy"."""
-    assert nearest_first("abcd", ["zz", "abxy", "abcx", "abcd2", "abcd"]) == (
-        ["abcd", "abcd2", "abcx"],
-        ["zz", "abxy"],
-    )
-    assert nearest_first("", ["a"]) == ([], ["a"])
+def test_near_names_by_hand():
+    """Those that hold it or are held by it; else those alike: abcx has three of four letters."""
+    assert near("abcd", ["zz", "abxy", "abcx", "ABCD-2", "ab"]) == ["ABCD-2", "ab"]
+    assert near("abcd", ["zz", "qbxy", "abcx"]) == ["abcx"]
+    assert near("", ["a"]) == []

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from traces.errors import InputError
 from traces.io import read_recording
-from traces.near import nearest_first
+from traces.near import near
 from traces.recording import Recording
 from traces.schema import MANIFEST_FORMAT
 from traces.strict_json import loads
@@ -47,8 +47,7 @@ def recording_path(name_or_path: str | os.PathLike, folder: Path = DATA) -> Path
         return known[text]
     if Path(text).is_file():
         return Path(text)
-    near, others = nearest_first(text, known)
-    names = ", ".join((*near, *others)) or "none are shipped"
+    names = ", ".join(dict.fromkeys((*near(text, known), *known))) or "none are shipped"
     raise InputError(f"{text}: no such recording, expected a file or one of: {names}")
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from simulator.near import near_note
 from traces.errors import InputError
+from traces.near import near_note
 from traces.strict_json import first_twice
 
 MOST_MS = 1e9  # of any time

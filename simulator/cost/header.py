@@ -10,8 +10,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from simulator.near import near_note
 from traces.errors import InputError
+from traces.near import near_note
 from traces.plain_yaml import load_yaml
 
 KINDS = ("measured", "modelled")

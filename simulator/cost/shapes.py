@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
-from simulator.near import bare, near
 from traces.errors import InputError
+from traces.near import bare, near
 
 _HERE = Path(__file__).parent
 

@@ -14,7 +14,7 @@ from traces.importers.files import Source, check_out, printable, read_sources
 from traces.importers.node import Node
 from traces.importers.options import checked_count, checked_texts
 from traces.importers.points import Point, positive, rate_of
-from traces.near import nearest_first
+from traces.near import MOST, near
 
 POLICIES = Path(__file__).parents[2] / "conf" / "policy"  # a file for each, by name
 _TEXTS = ("policy", "model", "source")
@@ -37,8 +37,8 @@ class Stated:
         shipped = [path.stem for path in sorted(POLICIES.glob("*.yaml"))]
         if not shipped or self.policy is None or re.split(r"[ (,]", self.policy)[0] in shipped:
             return ()
-        near, _ = nearest_first(self.policy, shipped)
-        note = f" (near it: {', '.join(near[:3])})" if near else ""
+        found = near(self.policy, shipped)[:MOST]
+        note = f" (near it: {', '.join(found)})" if found else ""
         return (
             f"--policy is {self.policy!r:.60}, which no shipped policy is called{note}: it stands "
             "beside runs of a policy of that name alone",
