@@ -83,7 +83,7 @@ def test_experiments_are_sweeps(name, jobs):
 
 @pytest.mark.parametrize("name", options("experiment"))
 def test_every_experiment_composes(name):
-    """All of its jobs, of which a policy and settings can be made."""
+    """All of its jobs, of which settings, a policy and a cost can be made."""
     if name.endswith("_optuna"):
         pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
     command = parse([f"experiment={name}"])
@@ -93,3 +93,4 @@ def test_every_experiment_composes(name):
         config = composed("config", *overrides)
         read_settings(split_objective(config)[0])
         make_policy(config["policy"])
+        assert load_cost(config["latency"]).num_gpus >= 1

@@ -16,10 +16,9 @@ from omegaconf import OmegaConf
 
 from simulator.command_line import CONF, job_overrides, normalised, parse
 from simulator.cost import find_profile
-from simulator.inputs import load_cost, settled
+from simulator.inputs import settled
 from simulator.load_policy import make_policy
 from simulator.run import load, prepare, run_job
-from simulator.settings import read_settings
 from simulator.width_rule import stop_width
 
 ROOT = CONF.parent
@@ -69,18 +68,6 @@ def in_checkout(monkeypatch):
 
 
 # ---------------------------------------------------------------- the page
-
-
-@pytest.mark.parametrize("name", REPORTS)
-def test_every_experiment_composes(name, in_checkout):
-    """Every job of the sweep has known keys, a policy that can be built and a profile."""
-    jobs = job_overrides(parse([f"experiment={name}"]))
-    assert len(jobs) > 8
-    for overrides in (jobs[0], jobs[len(jobs) // 2], jobs[-1]):
-        composed = config(*overrides)
-        read_settings(composed)
-        make_policy(composed["policy"])
-        assert load_cost(composed["latency"]).num_gpus >= 1
 
 
 def test_the_page_names_every_experiment_and_no_other():
