@@ -99,9 +99,11 @@ def baseline_notes(block: Block) -> list[str]:
         if several:
             return [f"{base} ran as {', '.join(several)}: speedup left blank, see --baseline"]
         return [f"no {base} run of this setting at {block.load.title}: speedup left blank"]
+    others = [row.label for row in block.rows if row.policy == base != row.label]
+    also = f" as {base} (it ran as {', '.join(others)} too)" if others else ""
     return [
         f"{SPEEDUP} of {row.label} rests on {len(row.paired)} of {len(row.runs)} seeds: "
-        f"{base} has no run with the others' seeds and number of prompts"
+        f"{base} has no run with the others' seeds and number of prompts{also}"
         for row in block.rows
         if len(row.paired) < len(row.runs)
     ]

@@ -21,6 +21,7 @@ from analysis.variants import label_policies
 from traces.errors import InputError
 
 BASELINE = PLAIN
+_OF_OBJECTIVES = ("goodput", "request_goodput", "config_hash")  # keys that follow from them
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -201,11 +202,31 @@ def _block(load: Load, runs: list[Summary], labels: dict, baseline: str) -> Bloc
     return Block(load, rows, baseline)
 
 
+def _judged(run: Summary) -> bool:
+    return bool(run.data.get("goodput"))
+
+
+def _unjudged(run: Summary) -> dict[str, Any]:
+    """The results without what objectives add to them."""
+    domains = run.data.get("by_domain") or {}
+    kept = {key: value for key, value in run.data.items() if key not in _OF_OBJECTIVES}
+    return kept | {
+        "by_domain": {
+            name: {key: value for key, value in one.items() if key not in _OF_OBJECTIVES}
+            for name, one in domains.items()
+        }
+    }
+
+
 def _row(label: str, runs: Iterable[Summary], baseline: dict) -> Row:
     by_seed: dict[int, Summary] = {}
     for run in sorted(runs, key=lambda run: (run.seed, str(run.path))):
         other = by_seed.setdefault(run.seed, run)
-        if other.data != run.data:
+        if _judged(run) and not _judged(other):
+            by_seed[run.seed] = run  # the same run, with objectives
+        if _unjudged(other) != _unjudged(run) or (
+            _judged(other) and _judged(run) and other.data != run.data
+        ):
             raise InputError(
                 f"{other.path} and {run.path}: different results for policy {label}, "
                 f"{load_of(run).title}, seed {run.seed}; give the folder of one of them"

@@ -17,6 +17,12 @@ from zlib import crc32
 from analysis.summaries import Summary
 
 _FOLLOWS_LOAD = "unique_prompts"  # of `trace`: how much of the recording a run of this size uses
+# Of `workload`: what follows from the number of requests, and what was counted in the file.
+_COUNTED = (
+    "columns_not_used", "dropped", "file_rate", "file_span_s", "gap_seconds_removed", "gaps_cut",
+    "limit", "output_tokens_changed", "outputs_cut", "outputs_raised", "played_rate",
+    "prompt_tokens_changed", "prompts_cut", "prompts_raised", "rows", "rows_clipped", "scaled_rate",
+)  # fmt: skip
 _LONGEST = 40  # characters of a value
 _HASH = 12
 _DERIVED = ("what_if", "ttft_note", "trace.recording", "latency.profile")  # or in every title
@@ -97,11 +103,20 @@ def _parts(run: Summary) -> dict[str, Any]:
         "trace": {key: value for key, value in data["trace"].items() if key != _FOLLOWS_LOAD},
         "latency": data["latency"],
         "server": data.get("server") or {},
-        "workload": data.get("workload"),
+        "workload": _workload(data.get("workload")),
         "what_if": data["what_if"],
         "ttft_note": data.get("ttft_note"),
     }
-    return found if found["workload"] is not None else found | {"workload": {}}
+    return found
+
+
+def _workload(node: Any) -> Any:
+    """What a workload is, by its content where that is known; a load is no part of it."""
+    if not isinstance(node, Mapping):
+        return node if node is not None else {}
+    out = {*_COUNTED, *(("file",) if "sha256" in node else ())}
+    out |= {"time_scale"} if "arrivals" in node else set()  # it scales the load, or nothing
+    return {key: value for key, value in node.items() if key not in out}
 
 
 def _text_of(limits: Mapping[str, float]) -> str:
@@ -126,7 +141,10 @@ def _is_said(key: str, settings: Sequence[Leaves]) -> bool:
         return True
     root, _, rest = key.partition(".")
     names = _NAMES.get(root, ())
-    if key in names or not names or rest not in _SAID_BY.get(root, (rest,)):
+    if key in names or not names:
+        return False
+    of_some = any(key not in one for one in settings)  # as of live runs beside simulated ones
+    if not of_some and rest not in _SAID_BY.get(root, (rest,)):
         return False
     values = defaultdict(set)
     for one in settings:

@@ -10,7 +10,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import hydra
@@ -91,8 +91,11 @@ def _doubts(jobs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
     nodes = {json.dumps(job["latency"], sort_keys=True): job["latency"]
              for job in jobs if job.get("latency")}  # fmt: skip
-    found = (suspicious(load_cost(node).profile) for node in nodes.values())
-    yield from dict.fromkeys(line for line in found if line is not None)
+    for node in nodes.values():
+        with suppress(InputError):  # of a task that reads none; others have refused it by now
+            line = suspicious(load_cost(node).profile)
+            if line is not None:
+                yield line
 
 
 def _check(found: Survey) -> Objective | None:

@@ -65,8 +65,9 @@ def _of_swept(word: str, swept: Collection[str]) -> bool:
 
 
 def _one_valued(word: str) -> str:
+    """Hydra's `choice` takes no null, which a key that the default lacks cannot be given."""
     key, _, value = word.partition("=")
-    return f"{key}=choice({value})"
+    return word if value.strip().lower() == "null" else f"{key}=choice({value})"
 
 
 def check_folders(hydra: Any) -> None:

@@ -143,3 +143,17 @@ def test_near_notes():
     assert one_line(InputError("unknown key a.seet; accepted: a.seed, a.b")) == (
         "unknown key a.seet; accepted: a.seed, a.b; near it: a.seed"
     )
+
+
+def test_a_null_of_an_option_that_is_swept(here, recorded, capsys):
+    words = ["-m", f"trace={recorded}", "policy=fixed_chain", "num_prompts=4", "max_concurrency=1"]
+    words += ["server=default,vllm", "server.kv_tokens=null", "hydra.sweep.dir=out"]
+    assert main(words) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
+
+
+def test_a_task_that_reads_no_profile_takes_any(here, recorded, capsys):
+    """It is told that the setting has no effect, and runs."""
+    words = [f"trace={recorded}", "task=rtable", "rtable.nodes=[3]", "latency.strict=maybe"]
+    assert main([*words, "hydra.run.dir=out"]) == 0
+    assert "warning: no effect of latency" in capsys.readouterr().err

@@ -16,10 +16,12 @@ from analysis.figure.load import attained
 from analysis.figures import draw
 from analysis.inputs import read_inputs
 from analysis.notes import setting_title
+from analysis.profiles import SHIPPED
 from analysis.settings import distinctions
 from analysis.summaries import read_summaries
 from analysis.sweeps import sweeps
 from tests.figure_cases import comparison, summary, write_run
+from traces.errors import InputError
 
 A, B = "3fa9c1d2" + "0" * 56, "77" * 32
 
@@ -287,10 +289,14 @@ def test_rejected_requests_meet_no_objective(tmp_path):
     run = write_run(tmp_path, summary("cast", window=window, **good, **REJECTED))
     (row,) = comparison(tmp_path).blocks[0].rows
     assert attained(row).mean == 25.0
-    # The table of requests says which were measured: 6 of them, so 6 of 36.
-    measured = [True] * 6 + [False] * 34
-    parquet.write_table(pyarrow.table({"measured": measured}), run / "requests.parquet")
-    assert attained(row).mean == pytest.approx(100 * 6 / 36)
+    # The table says which were measured, 6, and which of the rejected came in the window, 20 of 30.
+    columns = {
+        "arrival_s": [1.0] * 30 + [5.5] * 10,
+        "measured": [True] * 6 + [False] * 34,
+        "rejected": [False] * 10 + [True] * 30,
+    }
+    parquet.write_table(pyarrow.table(columns), run / "requests.parquet")
+    assert attained(row).mean == pytest.approx(100 * 6 / 26)
     (drawn,) = draw(read_inputs([tmp_path]), ["goodput"], strict=True)
     assert "rejected ones meet no objective" in " ".join(drawn.remarks)
     (run / "requests.parquet").unlink()
@@ -355,3 +361,52 @@ def test_cells_of_markdown_are_one_line_and_no_markup(tmp_path, capsys):
     assert main(words) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "| a\\|b &lt;img src=x>&amp;lt; | 1 | 1.0 | measured |" in lines
+
+
+def test_one_sweep_over_a_file_is_one_setting(tmp_path):
+    """Rows, limits and rates follow from the number of requests; a time scale makes the load."""
+    first = FILE | {"arrivals": "load", "limit": 24, "scaled_rate": 3.1, "time_scale": 1.0}
+    other = first | {"limit": 96, "rows": 96, "played_rate": 17.0, "file": "moved/w.csv"}
+    runs = [
+        summary("cast", 10.0, workload=first, max_concurrency=4),
+        summary("cast", 30.0, workload=other, max_concurrency=16),
+    ]
+    (found,) = compare(read_summaries([_write(tmp_path, *runs)]))
+    assert [block.load.max_concurrency for block in found.blocks] == [4, 16]
+    assert found.differs == ""
+    write_run(tmp_path, summary("cast", 10.0, workload=first | {"max_gap_s": 2.0}))
+    assert len(compare(read_summaries([tmp_path]))) == 2
+
+
+def test_live_runs_are_told_from_simulated_ones_by_their_profiles_name(tmp_path):
+    priced = _node("latency", host={"round_s": 0.1}, cliffs=None)
+    live = {"latency": {"profile": "live", "told": "card_a", "told_strict": False, "num_gpus": 1}}
+    runs = [summary("cast", 10.0, **priced), summary("cast", 11.0, **live)]
+    found = compare(read_summaries([_write(tmp_path, *runs)]))
+    assert [one.differs for one in found] == ["", ""]
+
+
+def test_the_same_run_with_and_without_objectives_counts_once(tmp_path):
+    none = {"goodput": None, "request_goodput": None, "config_hash": "0" * 64}
+    runs = [summary("cast", 10.0, **none), summary("cast", 10.0, request_goodput=2.0)]
+    folder = _write(tmp_path, *runs)
+    (block,) = comparison(folder).blocks
+    assert block.rows[0].estimate("request_goodput").mean == 2.0
+    write_run(folder, summary("cast", 11.0, **none))
+    with pytest.raises(InputError, match="different results for policy cast"):
+        compare(read_summaries([folder]))
+
+
+def test_a_run_on_another_profile_of_a_shipped_name_is_not_drawn_with_the_shipped(tmp_path):
+    node = _node("latency", profile="b300", content_hash=A)
+    run = write_run(tmp_path, summary("cast", **node))
+    with pytest.raises(InputError, match="no table of b300: name a profile's .csv"):
+        draw(read_inputs([run]), ["latency"], strict=True)
+    shipped = SHIPPED / "b300.csv"
+    own = tmp_path / "own"
+    own.mkdir()
+    for ending in (".csv", ".yaml", ".draft.csv"):
+        (own / f"b300{ending}").write_bytes(shipped.with_suffix(ending).read_bytes())
+    drawn = draw(read_inputs([own / "b300.csv", shipped]), ["latency"], strict=True)
+    names = sorted(one.name.removeprefix("latency_vs_packed_tokens") for one in drawn)
+    assert names == ["", ".latency_b300", ".own_b300"]

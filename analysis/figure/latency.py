@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from matplotlib.axes import Axes
@@ -55,11 +57,29 @@ def _profiles(inputs: Inputs) -> tuple[list[Profile], list[str]]:
     for comparison in inputs.comparisons:
         name = comparison.latency["profile"]
         path = shipped_profile(name)
-        if path is None:
+        if path is None or not _is(path, comparison.latency.get("content_hash")):
             lost[name] = None
         else:
             paths[path.resolve()] = None
-    return [read_profile(path) for path in paths], list(lost)
+    return _told_apart({path: read_profile(path) for path in paths}), list(lost)
+
+
+def _is(path: Path, content_hash: str | None) -> bool:
+    """Whether the file holds what a run was priced with; of an older run only the name is known."""
+    if content_hash is None:
+        return True
+    from simulator.cost import read_profile as read_whole
+
+    return read_whole(path).content_hash == content_hash
+
+
+def _told_apart(found: Mapping[Path, Profile]) -> list[Profile]:
+    """Profiles of one name are called by their folders as well."""
+    count = Counter(one.name for one in found.values())
+    return [
+        replace(one, name=f"{path.parent.name}/{one.name}") if count[one.name] > 1 else one
+        for path, one in found.items()
+    ]
 
 
 def relative(profile: Profile) -> dict[str, tuple[Slice, float]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from analysis.columns import FLAGS, read_columns
+from analysis.columns import FLAGS, SECONDS, read_columns
 from analysis.compare import Row
 from analysis.figure.parts import Drawing, Missing, Setting
 from analysis.intervals import Estimate, estimate
@@ -16,6 +16,7 @@ from analysis.sweeps import Sweep, sweeps
 
 GOODPUT = "request_goodput"
 _REQUESTS = "requests.parquet"
+_COLUMNS = {"arrival_s": SECONDS, "measured": FLAGS, "rejected": FLAGS}
 _BANDS = "Bands: 95 % Student-t intervals over seeds."
 
 
@@ -71,7 +72,7 @@ def _judged(sweep: Sweep) -> Sweep:
 
 
 def attained(row: Row) -> Estimate | None:
-    """Percent of the requests that were measured or rejected; the latter meet no objective."""
+    """Percent of the window's requests, measured or rejected; the latter meet no objective."""
     shares = [_share(run) for run in row.runs]
     return estimate([100 * share for share in shares if share is not None])
 
@@ -81,29 +82,33 @@ def _share(run: Summary) -> float | None:
     good, rate = run.number(GOODPUT), run.number("request_throughput")
     if good is None or not rate:
         return None
-    rejected = run.number("rejected") or 0.0
+    rejected, window = run.number("rejected"), run.data.get("window") or {}
     if not rejected:
         return good / rate
-    measured = _measured(run)
-    return None if measured is None else good / rate * measured / (measured + rejected)
-
-
-def _measured(run: Summary) -> float | None:
-    """Requests whose latency counts: by their table, without one those that end in the window."""
     path = run.path.with_name(_REQUESTS)
-    if path.is_file():
-        columns = read_columns(path, {"measured": FLAGS}, "the requests", run.data["num_prompts"])
-        return float(columns["measured"].sum())
-    return (run.data.get("window") or {}).get("requests")
+    if not path.is_file():
+        measured = window.get("requests") if window.get("kind") == "whole run" else None
+        return None if measured is None else good / rate * measured / (measured + rejected)
+    if "start_s" not in window or "end_s" not in window:
+        return None
+    columns = read_columns(path, _COLUMNS, "the requests", run.data["num_prompts"])
+    came = columns["arrival_s"]
+    inside = (came >= window["start_s"]) & (came <= window["end_s"])
+    measured = int(columns["measured"].sum())
+    judged = measured + int((columns["rejected"] & inside).sum())
+    return good / rate * measured / judged if judged else None
 
 
 def _share_notes(sweep: Sweep) -> list[str]:
     rows = [point.row for point in sweep.points if point.row.rejected]
     if not rows:
         return []
-    notes = ["Shares are of the requests measured or rejected; rejected ones meet no objective."]
+    notes = [
+        "Shares are of the requests measured, or rejected in the measured window; rejected ones "
+        "meet no objective."
+    ]
     if any(_share(run) is None for row in rows for run in row.runs):
-        notes.append("No share where it is not known how many were measured.")
+        notes.append("No share where the table of the requests is missing.")
     return notes
 
 
