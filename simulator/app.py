@@ -28,8 +28,8 @@ from simulator.sweep.names import folder_name
 from simulator.sweep.objective import Objective, names, split_objective
 from simulator.sweep_words import held_back
 from traces.errors import InputError
+from traces.pipes import INTERRUPTED
 
-INTERRUPTED = 130  # 128 + SIGINT
 # Settings that no policy is fitted to.
 _LOAD = ("seed", "num_prompts", "request_rate", "burstiness", "goodput")
 

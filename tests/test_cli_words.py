@@ -110,7 +110,7 @@ def test_a_key_that_only_the_swept_options_have(here, recorded, capsys):
 @pytest.mark.parametrize(
     ("word", "says"),
     [
-        ("latency=/tmp/new", "latency is '/tmp/new'; accepted: a100_qwen3_8b"),
+        ("latency=/none/new", "latency is '/none/new'; accepted: a100_qwen3_8b"),
         ("latency=a/b/new", "or a profile's file (.csv)\n"),
         ("trace=x/b300.csv", "trace is 'x/b300.csv'; accepted: small_block"),
         ("trace=x/b300.csv", "or a recording's file (.safetensors or .json)\n"),

@@ -10,42 +10,7 @@ from pathlib import Path
 import pytest
 
 from analysis.__main__ import main as analyse
-from traces.__main__ import main
-
-RESULT = {
-    "date": "20260101-000000",
-    "backend": "vllm",
-    "model_id": "some-8b",
-    "num_prompts": 10,
-    "request_rate": "inf",
-    "burstiness": 1.0,
-    "max_concurrency": 4,
-    "duration": 12.5,
-    "completed": 10,
-    "failed": 0,
-    "request_throughput": 0.8,
-    "output_throughput": 400.0,
-    "total_token_throughput": 700.0,
-    "request_goodput": None,
-    "mean_ttft_ms": 50.0,
-    "median_tpot_ms": 16.0,
-    "p99_tpot_ms": 30.0,
-    "spec_decode_acceptance_length": 2.5,
-    "max_concurrent_requests": 5,
-    "errors": ["", ""],
-}
-
-
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def imported(format_name: str, content, *words: str, name: str = "in.json") -> int:
-    text = content if isinstance(content, str) else json.dumps(content)
-    Path(name).write_text(text, encoding="utf-8")
-    return main(["import", format_name, name, "--out", "points.json", *words])
+from tests.importing import RESULT, imported
 
 
 def summary(policy: str, throughput: float, **changes) -> dict:

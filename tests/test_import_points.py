@@ -16,6 +16,7 @@ import pytest
 
 from analysis.__main__ import main as analyse
 from tests.figure_cases import summary, write_run
+from tests.importing import RESULT, imported, refusal
 from traces.__main__ import main
 from traces.errors import InputError
 from traces.importers.points import objectives_in, read_points
@@ -26,58 +27,12 @@ TRACES = {
         {"tree_sizes": [6], "accepted_lens": [2], "prompt": "x"},
     ]
 }
-RESULT = {
-    "date": "20260101-000000",
-    "backend": "vllm",
-    "model_id": "some-8b",
-    "num_prompts": 10,
-    "request_rate": "inf",
-    "burstiness": 1.0,
-    "max_concurrency": 4,
-    "duration": 12.5,
-    "completed": 10,
-    "failed": 0,
-    "request_throughput": 0.8,
-    "output_throughput": 400.0,
-    "total_token_throughput": 700.0,
-    "request_goodput": None,
-    "mean_ttft_ms": 50.0,
-    "median_tpot_ms": 16.0,
-    "p99_tpot_ms": 30.0,
-    "spec_decode_acceptance_length": 2.5,
-    "max_concurrent_requests": 5,
-    "errors": ["", ""],
-}
-
-
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def imported(format_name: str, content, *words: str, name: str = "in.json") -> int:
-    text = content if isinstance(content, str) else json.dumps(content)
-    Path(name).write_text(text, encoding="utf-8")
-    return main(["import", format_name, name, "--out", "points.json", *words])
 
 
 def the_point(format_name: str, content, *words: str):
     assert imported(format_name, content, *words) == 0
     (point,) = read_points(Path("points.json")).points
     return point
-
-
-def refusal(capsys, format_name: str, content, *words: str) -> str:
-    """The one line that refuses `content`; nothing is left but the source."""
-    before = set(Path().iterdir()) | {Path("in.json")}
-    assert imported(format_name, content, *words) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert set(Path().iterdir()) == before
-    (line,) = err.splitlines()
-    assert "accepted" in line
-    return line
 
 
 def test_traces_are_pooled_over_rounds(here):

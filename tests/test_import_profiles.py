@@ -14,6 +14,7 @@ import yaml
 from simulator.app import main as simulate
 from simulator.cost import build_step_cost
 from simulator.cost.profile import read_profile
+from tests import importing
 from traces.__main__ import main
 
 FACTS = ["--hardware", "H100", "--model", "some-8b", "--num-gpus", "1", "--dtype", "bfloat16"]
@@ -22,32 +23,16 @@ SINGLE = {
     "draft_ms": 3.75,
     "gpu": "H100",
 }
+SAID = [*FACTS, "--source", "a probe"]
 BATCHED = {"8": {"0": 31.0, "15": 40.25}, "2": {"15": 33.0}}
 
 
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def imported(format_name: str, content, *words: str) -> int:
-    text = content if isinstance(content, str) else json.dumps(content)
-    Path("in.json").write_text(text, encoding="utf-8")
-    facts = [*FACTS, "--source", "a probe"]
-    return main(["import", format_name, "in.json", "--out", "gpu.csv", *facts, *words])
+    return importing.imported(format_name, content, *SAID, *words, out="gpu.csv")
 
 
 def refusal(capsys, format_name: str, content, *words: str) -> str:
-    """The one line that refuses `content`; nothing is left but the source."""
-    before = set(Path().iterdir()) | {Path("in.json")}
-    assert imported(format_name, content, *words) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert set(Path().iterdir()) == before
-    (line,) = err.splitlines()
-    assert "accepted" in line
-    return line
+    return importing.refusal(capsys, format_name, content, *SAID, *words, out="gpu.csv")
 
 
 def test_single_probe(here):
