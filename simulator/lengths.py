@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from simulator.load_policy import file_hash
+from simulator.fingerprint import file_hash
 from simulator.workload import BLOCK, Columns
 from simulator.workload_settings import WorkloadSettings
 from traces.errors import InputError

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import logging
 from collections.abc import Mapping
 from difflib import get_close_matches
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 from simulator.orders.refusal import OrderError
@@ -125,35 +122,3 @@ def check_verbs(policy: Policy) -> None:
             f"policy {name}: order is None and there is no method plan, so it would never draft; "
             "accepted: order = an order of simulator.orders.specs, such as ChainOrder()"
         )
-
-
-def source_hash(policy: Policy) -> str:
-    """sha256 of the file that defines the policy: an edited policy is another run."""
-    path = inspect.getsourcefile(type(policy))
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest() if path else ""
-
-
-def files_hash(node: Mapping[str, Any]) -> str:
-    """sha256 of the content of the files that a policy's settings name: other files, other runs."""
-    name = node.get("calibration")
-    try:
-        return hashlib.sha256(Path(name).read_bytes()).hexdigest() if name else ""
-    except (OSError, TypeError):
-        return ""  # refused when it is read
-
-
-def file_hash(path: str | Path) -> str:
-    """sha256 of a file's content, read in pieces."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-@cache
-def engine_hash() -> str:
-    """sha256 of the simulator's own source: results of another version are not this one's."""
-    folder = Path(__file__).parent
-    sources = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.py"))
-    digest = hashlib.sha256()
-    for name in sources:
-        digest.update(name.encode() + b"\0" + (folder / name).read_bytes())
-    return digest.hexdigest()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
@@ -14,19 +12,12 @@ import numpy as np
 
 from simulator.cost import StepCost
 from simulator.fast import eligible, pays
+from simulator.fingerprint import file_hash, identity, named_files, sources
 from simulator.inputs import choose_sequences, load_cost, load_recording, typical_context
 from simulator.invariants import check_invariants
 from simulator.ledger import Facts, Ledger, texts_of
 from simulator.lengths import Lengths
-from simulator.load_policy import (
-    check_verbs,
-    engine_hash,
-    file_hash,
-    files_hash,
-    make_policy,
-    named_refusal,
-    source_hash,
-)
+from simulator.load_policy import check_verbs, make_policy, named_refusal
 from simulator.orders.specs import Order
 from simulator.orders.table import OrderTable
 from simulator.policy import FITTING, Lab, Policy
@@ -83,18 +74,22 @@ class Job:
     @property
     def config_hash(self) -> str:
         """sha256 of what determines the results: settings and the content of what they name."""
+        return self.identity()
+
+    def identity(self, entry: str = __name__) -> str:
+        """`config_hash` of what the module `entry` makes of the run: its sources count as well."""
         names = (*OF_TASKS, "task")
         parts = {
             "config": {key: value for key, value in self.config.items() if key not in names},
             "recording": self.recording.content_hash,
             "profile": repr(self.cost.profile),
-            "policy": source_hash(self.policy),
-            "policy_files": files_hash(self.config["policy"]),
-            "engine": engine_hash(),
+            "sources": sources(entry, self.config["policy"]),
+            "policy_files": named_files(self.config["policy"]),
         }
         if self.lengths is not None:
-            parts["workload"] = file_hash(self.lengths.file.path)
-        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+            tokenizer = self.settings.workload.tokenizer
+            parts["workload"] = [file_hash(self.lengths.file.path), *named_files(tokenizer or "")]
+        return identity(parts)
 
 
 def load(cfg: Mapping[str, Any]) -> Job:

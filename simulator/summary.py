@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from simulator.fingerprint import own_sources
 from simulator.ledger import Facts
-from simulator.load_policy import policy_name, source_hash
+from simulator.load_policy import policy_name
 from simulator.measures import Measures, measure, served
 from simulator.metrics import throughput_numbers
 from simulator.sketch import ERROR
@@ -141,7 +142,7 @@ def _what(job: Job) -> dict[str, Any]:
         },
         "policy_code": {
             "target": job.config["policy"]["_target_"],
-            "sha256": source_hash(job.policy),
+            "sha256": own_sources(type(job).__module__, job.config["policy"]),
         },
         "policy_fit": plain(job.policy.describe()),
         "trace": trace_facts(job) | {"unique_prompts": min(len(job.sequences), settings.requests)},

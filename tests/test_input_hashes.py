@@ -10,7 +10,7 @@ import pytest
 
 from simulator.app import main
 from simulator.cost import find_profile
-from simulator.policies import cast
+from simulator.fingerprint import own_sources
 
 SHIPPED = Path(__file__).parents[1] / "traces" / "latency"
 
@@ -49,11 +49,9 @@ def test_profile_and_policy(here, summary):
     found = summary("policy=cast", f"latency={copied(here, 'gpu')}")
     assert found["latency"]["profile"] == "gpu"
     assert found["latency"]["content_hash"] == find_profile("b300").content_hash
-    source = Path(cast.__file__).read_bytes()
-    assert found["policy_code"] == {
-        "target": "simulator.policies.cast.Cast",
-        "sha256": hashlib.sha256(source).hexdigest(),
-    }
+    node = {"_target_": "simulator.policies.cast.Cast"}
+    code = own_sources("simulator.run", node)
+    assert found["policy_code"] == {"target": node["_target_"], "sha256": code}
 
 
 def test_workload_file(summary):

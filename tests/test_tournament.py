@@ -16,9 +16,9 @@ import pytest
 
 from simulator.app import INTERRUPTED, main
 from simulator.command_line import composed_jobs, normalised, parse
+from simulator.fingerprint import reached, sources
 from simulator.tournament import league
 from simulator.tournament.plan import read_plan
-from simulator.tournament.sources import _reached, source_of
 from traces.errors import InputError
 
 RIVALS = "{policy:fixed_chain,grid:{length:[1,3]}},{policy:tuned_chain},{policy:autoregressive}"
@@ -304,14 +304,15 @@ def test_open_loops_and_damaged_stores_are_refused(here, recorded, capsys):
 
 
 def test_a_result_depends_on_its_own_policy_alone():
-    names = {name for name, _ in _reached(("simulator.policies.cast",))}
+    names = reached("simulator.policies.cast").keys()
     assert {"simulator.policies.cast", "simulator.width_rule", "simulator.selection"} <= names
     assert "simulator.policies.treespark" not in names
-    engine = {name for name, _ in _reached(("simulator.tournament.play",))}
+    engine = reached("simulator.tournament.play").keys()
     assert {"simulator.server", "simulator.orders.kernel", "traces.recording"} <= engine
     assert not {"simulator.tournament.show", "simulator.policies.cast"} & engine
-    hashes = {source_of(f"simulator.policies.{n}") for n in ("cast.Cast", "treespark.TreeSpark")}
-    assert len(hashes) == 2
+    targets = [f"simulator.policies.{name}" for name in ("cast.Cast", "treespark.TreeSpark")]
+    entry = "simulator.tournament.play"
+    assert len({sources(entry, {"_target_": target}) for target in targets}) == 2
 
 
 def test_the_seed_is_the_seed(config):

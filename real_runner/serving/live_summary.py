@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -18,11 +17,13 @@ from real_runner.serving.live import Live
 from real_runner.serving.load import realised_rate
 from simulator.acceptance import acceptance, by_domain, near_ties
 from simulator.cost import Source, shares
+from simulator.fingerprint import identity, named_files, own_sources, sources
 from simulator.ledger import Facts
-from simulator.load_policy import engine_hash, policy_name, source_hash
+from simulator.load_policy import policy_name
 from simulator.measures import live_numbers
 from simulator.metrics import latency, prefill_ms, request_goodput, step_parts, throughput
 from simulator.policy import Policy
+from simulator.run import Job
 from simulator.settings import Settings
 from simulator.summary import FORMAT, MARGIN_BELOW, VERSION, plain
 from simulator.window import Window, find_window
@@ -68,7 +69,7 @@ def live_summary(
         "sampled_error_bound": None,  # of replays; live drafts are what they are
         "cost_shares": _cost_shares(facts),
         "acceptance_length_by_budget": None,
-        "config_hash": _config_hash(live, policy),
+        "config_hash": _config_hash(live),
     }
 
 
@@ -102,7 +103,10 @@ def _what(live: Live, load: Settings, policy: Policy, workload: Workload) -> dic
     return {
         "policy": policy_name(node),
         "policy_config": {k: v for k, v in node.items() if k != "name" and k[0] != "_"},
-        "policy_code": {"target": node["_target_"], "sha256": source_hash(policy)},
+        "policy_code": {
+            "target": node["_target_"],
+            "sha256": own_sources(Job.__module__, node),
+        },
         "policy_fit": plain(policy.describe()),
         "trace": _trace(live, workload),
         "latency": _latency(live),
@@ -180,7 +184,7 @@ def _prompts_hash(live: Live) -> str:
     return digest.hexdigest()
 
 
-def _config_hash(live: Live, policy: Policy) -> str:
+def _config_hash(live: Live) -> str:
     """sha256 of settings and the content of what they name; times differ from run to run."""
     plan = live.plan
     parts: Mapping[str, Any] = {
@@ -188,8 +192,8 @@ def _config_hash(live: Live, policy: Policy) -> str:
         "recording": plan.recording.content_hash,
         "prompts": _prompts_hash(live),
         "profile": repr(plan.cost.profile),
-        "policy": source_hash(policy),
+        "sources": sources(__name__, plan.config["policy"]),
+        "policy_files": named_files(plan.config["policy"]),
         "models": [live.pair.target.sha256, live.drafter.sha256],
-        "engine": engine_hash(),
     }
-    return hashlib.sha256(json.dumps(plain(parts), sort_keys=True).encode()).hexdigest()
+    return identity(plain(parts))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -16,6 +14,7 @@ from simulator.capacity.options import Plan, load_job
 from simulator.capacity.steady import trend
 from simulator.capacity.verdict import longer_run
 from simulator.cost import Source
+from simulator.fingerprint import identity
 from simulator.goodput import meets
 from simulator.ledger import Facts
 from simulator.metrics import chunk_gaps, measured, request_times, throughput
@@ -61,12 +60,12 @@ class Probe:
         """sha256 of what determines the trial: the run's own hash, and what is asked of it."""
         plan, job = self.plan, load_job(self.plan, self.load, self.seed)
         parts = {
-            "run": job.config_hash,
+            "run": job.identity(__name__),
             "limits": dict(plan.limits),
             "rule": [plan.percentile, plan.attained],
             "length": [plan.min_seconds, plan.min_requests, plan.max_requests],
         }
-        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+        return identity(parts)
 
 
 def try_out(probe: Probe) -> Trial:

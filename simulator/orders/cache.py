@@ -13,14 +13,13 @@ from pathlib import Path
 
 import numpy as np
 
+from simulator.fingerprint import class_sources
 from simulator.orders.build import build_order, resolve_for
 from simulator.orders.own import OwnOrder
 from simulator.orders.specs import Order
 from simulator.orders.table import ARRAYS, OrderTable
 from traces.recording import Recording
 
-# raise it when a table of the same spec and recording could come out differently
-KERNEL_VERSION = 4
 KEPT = 48  # tables in memory; 6,500 anchors of 63 nodes take 6 MB
 _memory: OrderedDict[str, OrderTable] = OrderedDict()
 
@@ -58,9 +57,10 @@ def cache_folder() -> Path:
 
 
 def table_key(resolved: Order, recording: Recording) -> str:
-    """sha256 over the recording's content, the resolved spec and the kernel's version."""
+    """sha256 over the recording's content, the resolved spec, and its and the builder's sources."""
     own = f" version {resolved.version}" if isinstance(resolved, OwnOrder) else ""
-    text = f"{recording.content_hash} {resolved!r} kernel {KERNEL_VERSION}{own}"
+    code = class_sources(build_order.__module__, type(resolved))
+    text = f"{recording.content_hash} {resolved!r} {code}{own}"
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -63,9 +63,8 @@ class Contest:
         for concurrency, entrant in entrants:
             for seed in seeds:
                 config = self.plan.config_of(entrant, split, concurrency, seed)
-                key = self.keys[_place(entrant, split, concurrency, seed)] = load(
-                    config
-                ).config_hash
+                key = load(config).identity(play.__module__)
+                self.keys[_place(entrant, split, concurrency, seed)] = key
                 found[key] = config, _words(entrant, split, concurrency, seed)
         self.played += play_all(found, self.store, self.plan.workers, play)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cache, lru_cache
@@ -13,13 +11,13 @@ import numpy as np
 
 from simulator.cost import Source, StepCost
 from simulator.fair_load import rejection
+from simulator.fingerprint import identity, named_files, sources
 from simulator.inputs import choose_sequences, load_cost, load_recording
 from simulator.ledger import Facts
-from simulator.load_policy import files_hash, make_policy, reason_of
+from simulator.load_policy import make_policy, reason_of
 from simulator.metrics import throughput, window_tokens
 from simulator.run import Job, prepare, simulate, tables_of
 from simulator.settings import Settings
-from simulator.tournament.sources import source_of
 from simulator.window import FULL_BATCH, Window, find_window
 from traces.closed_loop import throughput_sums
 from traces.errors import InputError
@@ -41,21 +39,20 @@ class Match:
         recording = load_recording(self.trace)
         parts = {
             "policy": {key: value for key, value in self.policy.items() if key != "name"},
-            "source": source_of(str(self.policy["_target_"])),
-            "files": files_hash(self.policy),
+            "source": sources(__name__, self.policy),
+            "files": named_files(self.policy),
             "recording": recording.content_hash,
             "texts": [self.trace["split"], self.trace["domains"]],
             "profile": _profile(load_cost(self.latency)),
             "latency": {k: v for k, v in self.latency.items() if k not in ("name", "profile")},
             "load": asdict(self.load) | {"request_rate": None},  # always inf, which JSON lacks
         }
-        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+        return identity(parts)
 
 
 @cache
 def _profile(cost: StepCost) -> str:
-    """sha256 of its tables."""
-    return hashlib.sha256(repr(cost.profile).encode()).hexdigest()
+    return cost.profile.content_hash
 
 
 @dataclass(frozen=True, slots=True)
