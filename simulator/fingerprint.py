@@ -181,8 +181,8 @@ def _scanned(path: Path) -> tuple[tuple[str, ...], tuple[Path, ...]]:
 def _imported(text: str) -> Iterable[str]:
     """Of ``from a import b`` both a and a.b."""
     for origin, names, plain in _IMPORT.findall(text):
-        parts = [part.split() for part in (names or plain).strip("() \t").split(",")]
-        imported = [part[0] for part in parts if part and part[0] != "\\"]
+        listed = (names or plain).replace("\\", " ").strip("() \t")
+        imported = [part.split()[0] for part in listed.split(",") if part.strip()]
         if not origin:
             yield from imported
             continue

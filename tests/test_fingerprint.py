@@ -1,0 +1,173 @@
+"""A run is known by the sources that decide its numbers, and by no other."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from simulator import fingerprint
+from simulator.app import main
+from simulator.fingerprint import reached
+
+ROOT = Path(__file__).resolve().parents[1]
+RUN = "simulator.run"
+POLICY = """
+from house import Base
+from helper import WIDTH
+import numpy as np
+
+class Mine(Base):
+    def allocate(self, step):
+        return np.minimum(step.draft.size, self.most(WIDTH))
+"""
+BASE = """
+from simulator.orders.specs import ChainOrder
+from simulator.policy import Policy
+
+class Base(Policy):
+    order = ChainOrder()
+
+    def most(self, width):
+        return min(width, 7)
+"""
+
+
+@pytest.fixture
+def place(tmp_path, recorded):
+    """A user's folder: a copy of the packages, a policy, its helper and its base class."""
+    for name in ("simulator", "traces", "conf"):
+        leave = shutil.ignore_patterns("__pycache__", "*.safetensors")
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=leave)
+    shutil.copy(recorded, tmp_path / "tiny.safetensors")
+    (tmp_path / "mine.py").write_text(POLICY)
+    (tmp_path / "house.py").write_text(BASE)
+    (tmp_path / "helper.py").write_text("WIDTH = 7\n")
+    (tmp_path / "conf/policy/mine.yaml").write_text("name: mine\n_target_: mine.Mine\n")
+    return tmp_path
+
+
+def simulated(place: Path, *more: str) -> str:
+    """What a run in `place` prints, started as a user starts it."""
+    given = ["policy=mine", "trace.recording=tiny.safetensors", "num_prompts=12"]
+    words = [*given, "max_concurrency=4", "hydra.run.dir=out", *more]
+    cache = {"SPECSIM_CACHE": str(place / "orders"), "PYTHONDONTWRITEBYTECODE": "1"}
+    found = subprocess.run(
+        [sys.executable, "-m", "simulator", *words],
+        cwd=place,
+        env=os.environ | cache | {"PYTHONPATH": str(place)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert found.returncode == 0, found.stderr
+    return found.stdout
+
+
+def rate(place: Path) -> float:
+    return json.loads((place / "out/summary.json").read_text())["output_throughput"]
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def test_what_decides_is_run_again_and_what_prints_is_not(place):
+    simulated(place)
+    numbers = [rate(place)]
+    printing = ("simulator/terminal.py", "simulator/sweep/watch.py", "simulator/progress.py")
+    for name in (*printing, "traces/errors.py", "simulator/policies/treespark.py"):
+        with (place / name).open("a") as file:
+            file.write("\nNOTHING = 'a word'\n")
+    assert "skipped" in simulated(place)
+    engine = "simulator/server.py"
+    for path, old, new in (
+        ("helper.py", "WIDTH = 7", "WIDTH = 1"),  # what the policy imports
+        ("house.py", "min(width, 7)", "2 * width"),  # its base class's file
+    ):
+        edit(place / path, old, new)
+        assert "skipped" not in simulated(place)
+        numbers.append(rate(place))
+    assert len({*numbers}) == len(numbers)
+    with (place / engine).open("a") as file:
+        file.write("\n# edited\n")
+    assert "skipped" not in simulated(place)
+    assert "skipped" in simulated(place)
+
+
+def test_a_tournament_plays_again_what_a_helper_changed(place):
+    node = {"rivals": "[{policy:fixed_chain,grid:{length:[2]}}]", "concurrency": "[4]"}
+    given = [f"tournament.{key}={value}" for key, value in node.items()]
+    lines = []
+    for width in (7, 7, 1):
+        edit(place / "helper.py", (place / "helper.py").read_text(), f"WIDTH = {width}\n")
+        simulated(place, "task=tournament", "tournament.resamples=100", *given)
+        lines.append((place / "out/tournament.jsonl").read_text().splitlines())
+    assert lines[0] == lines[1] == lines[2][: len(lines[0])]
+    added = [json.loads(line) for line in lines[2][len(lines[0]) :]]
+    assert {one["policy"] for one in added} == {"mine"}
+
+
+def test_the_engine_reaches_what_decides_and_nothing_that_prints():
+    found = reached(RUN)
+    assert {"simulator.server", "simulator.orders.kernel", "traces.recording"} <= found.keys()
+    rooms = ("simulator.terminal", "simulator.app", "simulator.sweep", "simulator.policies")
+    assert not [name for name in found if name.startswith((*rooms, *fingerprint.PRINTING))]
+    assert "numpy" not in reached("simulator.policies.cast")
+
+
+@pytest.mark.parametrize(
+    ("line", "module"),
+    [
+        ("def f():\n    import far.near as n, numpy", "far.near"),
+        ("from .near import (\n    a,  # one (of two)\n    b,\n)", "far.near"),
+        ("from . import \\\n    near", "far.near"),
+        ("if True: from far import near", "far.near"),
+        ("import importlib; m = importlib.import_module('far.near')", "far.near"),
+        ("from __future__ import annotations\nfrom far.near import *", "far.near"),
+    ],
+)
+def test_imports_are_found(tmp_path, monkeypatch, line, module):
+    (tmp_path / "far").mkdir()
+    (tmp_path / "far/__init__.py").touch()
+    (tmp_path / "far/near.py").write_text("TABLE = 'table.csv'\n")
+    (tmp_path / "far/here.py").write_text(line)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert set(reached("far.here")) == {"far", "far.here", module}
+
+
+def test_a_tokenizer_counts_by_its_content(here, recorded, capsys):
+    tokenizers = pytest.importorskip("tokenizers")
+    turns = [{"from": "human", "value": "go go go"}, {"from": "gpt", "value": "a b c d"}]
+    Path("s.json").write_text(json.dumps([{"conversations": turns}] * 3))
+    words = ["policy=autoregressive", f"trace={recorded}", "hydra.run.dir=out", "num_prompts=3"]
+    words += ["max_concurrency=2", "workload=file", "workload.path=s.json"]
+    skipped = []
+    for splitter in ("WhitespaceSplit", "Whitespace", "WhitespaceSplit"):
+        tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel({"?": 0}, "?"))
+        tokenizer.pre_tokenizer = getattr(tokenizers.pre_tokenizers, splitter)()
+        tokenizer.save("t.json")
+        assert main([*words, "workload.tokenizer=t.json"]) == 0
+        skipped.append("skipped" in capsys.readouterr().out)
+    assert skipped == [False, False, False]
+    assert main([*words, "workload.tokenizer=t.json"]) == 0
+    assert "skipped" in capsys.readouterr().out
+
+
+def test_files_that_settings_name(tmp_path):
+    path = tmp_path / "fit.json"
+    node = {"name": str(path), "inner": [{"_target_": "x.Y", "calibration": str(path)}]}
+    assert fingerprint.named_files(node) == []
+    path.write_text("1")
+    first = fingerprint.named_files(node)
+    path.write_text("2")
+    assert len(first) == 1
+    assert fingerprint.named_files(node) != first
