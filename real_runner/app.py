@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from real_runner.settings import SEARCH, choice
-from simulator.command_line import CONF, GROUPS, normalised
 from simulator.one_line import one_line
+from simulator.words import CONF, GROUPS, normalised
 from traces.errors import InputError
 from traces.pipes import INTERRUPTED
 

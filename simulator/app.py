@@ -17,7 +17,7 @@ import hydra
 from hydra.errors import HydraException
 from hydra.plugins.sweeper import Sweeper
 
-from simulator.command_line import CONF, Command, Survey, normalised, parse, survey
+from simulator.command_line import Command, Survey, parse, survey
 from simulator.help_text import help_text
 from simulator.idle import idle
 from simulator.one_line import one_line
@@ -27,6 +27,7 @@ from simulator.sweep.job import is_elsewhere, job
 from simulator.sweep.names import folder_name
 from simulator.sweep.objective import Objective, names, split_objective
 from simulator.sweep_words import held_back
+from simulator.words import CONF, normalised
 from traces.errors import InputError
 from traces.pipes import INTERRUPTED
 

@@ -19,10 +19,8 @@ from simulator.sweep_words import (
     refuse_values,
 )
 from simulator.unknown_key import explained
-from simulator.words import BESIDE, CONF, FILES, GROUPS, normalised, quoted
+from simulator.words import CONF, quoted
 from traces.errors import InputError
-
-__all__ = ["BESIDE", "CONF", "FILES", "GROUPS", "normalised", "quoted"]
 
 Composer = Callable[[Sequence[str]], Any]
 MOST_CHECKED = 256  # combinations of a sweep that are all checked before it starts

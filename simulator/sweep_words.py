@@ -7,6 +7,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from simulator.words import FILES
 from traces.errors import InputError
 
 
@@ -38,7 +39,6 @@ def refuse_nothing(overrides: Sequence[Any], loader: Any) -> None:
 
 def typed(override: Any) -> tuple[str, str]:
     """Key and value as they stand on the command line."""
-    from simulator.words import FILES
 
     key, _, value = override.input_line.lstrip("+").partition("=")
     groups = {f"{group}.{field}": group for group, (field, _) in FILES.items()}

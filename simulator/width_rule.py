@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-import traces.errors
+import traces
 from traces.errors import InputError
 
 if TYPE_CHECKING:
     from simulator.cost import StepCost
 
 DEPLOYED_WIDTHS = (15, 31, 47, 63, 95, 127)  # the widths CAST compiles a graph for
-MASS_CURVES = Path(traces.errors.__file__).parent / "published" / "cast_mass_curves.csv"
+MASS_CURVES = Path(traces.__file__).parent / "published" / "cast_mass_curves.csv"
 _LINE = (16, 128)  # packed tokens between which CAST fits its line
 
 

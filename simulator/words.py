@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import simulator
-from simulator import latency_file
+from simulator.latency_file import ENDINGS, is_file, overrides_of
 from traces.catalog import known_recordings
 from traces.errors import InputError
 from traces.plain_yaml import load_yaml
@@ -48,8 +48,8 @@ def normalised(words: Sequence[str]) -> list[str]:
 
 
 def _group(key: str, value: str) -> list[str]:
-    if key == "latency" and latency_file.is_file(value):
-        return latency_file.overrides_of(value)
+    if key == "latency" and is_file(value):
+        return overrides_of(value)
     field, endings = FILES.get(key, ("", ()))
     values = value.split(",")
     files = [bool(endings) and item.endswith(endings) for item in values]
@@ -93,7 +93,7 @@ def other_forms(group: str, value: str) -> str:
     there = [value + ending for ending in endings if Path(value + ending).is_file()]
     if there:
         return f"{note}; there is a file {there[0]}: {group}={there[0]}"
-    if value.endswith(latency_file.ENDINGS):
+    if value.endswith(ENDINGS):
         name = Path(value).stem
         note += f"; a file of one's own: --config-dir FOLDER with FOLDER/{group}/{name}.yaml"
     return note

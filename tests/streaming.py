@@ -11,12 +11,13 @@ import numpy as np
 import simpy
 from pyarrow import parquet
 
-from simulator.command_line import composed_jobs, normalised, parse
+from simulator.command_line import composed_jobs, parse
 from simulator.fast.server import FastServer
 from simulator.fleet import Fleet
 from simulator.ledger import Ledger
 from simulator.run import Job, load, prepare
 from simulator.stream import RunFiles, StreamLedger, finish
+from simulator.words import normalised
 from simulator.workload import LazyWorkload, make_workload
 from tests.synthetic import make_pool
 from traces.io import write_recording

@@ -12,11 +12,11 @@ import pyarrow.parquet as parquet
 import pytest
 
 from simulator.app import folder_name, main
-from simulator.command_line import CONF, normalised
 from simulator.command_line import parse as parse_command
 from simulator.help_text import help_text
 from simulator.settings import OF_TASKS, SCALARS, TASKS
 from simulator.sweep.names import job_name
+from simulator.words import CONF, normalised
 from traces.errors import InputError
 
 POLICY_FILE = """

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from simulator.app import main
-from simulator.command_line import composed_jobs, normalised, parse
+from simulator.command_line import composed_jobs, parse
 from simulator.one_line import one_line
+from simulator.words import normalised
 from tests.test_refusals import POLICIES, refused
 from traces.errors import InputError
 from traces.near import near_note

@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import traces.errors
+import traces
 from simulator import paper, published
 from simulator.orders import ChainOrder, order_table, prefix_mass
 from simulator.paper import cast_latency, cast_mass, cast_width
 from simulator.width_rule import DEPLOYED_WIDTHS, published_mass_curve
 from traces.errors import InputError
 
-LATENCY = Path(traces.errors.__file__).parent / "latency"
+LATENCY = Path(traces.__file__).parent / "latency"
 TRACE = {"recording": "small_block_t0", "split": "report", "domains": None}
 
 

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-import traces.errors
+import traces
 from simulator.command_line import CONF, job_overrides, parse
 from simulator.paper import DECODING, TABLES, lines
 from simulator.paper.dspark_cliff import measured
 from simulator.paper.sweeps import ELSEWHERE, PROBES, read_printed, read_sweeps, stated
 from simulator.paper.text import number, percent, span, table
 
-FOLDER = Path(traces.errors.__file__).parent / "published"
+FOLDER = Path(traces.__file__).parent / "published"
 
 
 def rows(name: str) -> list[dict[str, str]]:

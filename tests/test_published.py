@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import yaml
 
-import traces.errors
+import traces
 from simulator import published
 from simulator.cost.host_fit import fit_host
 from simulator.cost.published import (
@@ -22,7 +22,7 @@ from simulator.cost.published import (
 )
 from traces.errors import InputError
 
-FOLDER = Path(traces.errors.__file__).parent / "published"
+FOLDER = Path(traces.__file__).parent / "published"
 CONF = Path(__file__).parent.parent / "conf" / "latency"
 
 

@@ -6,10 +6,11 @@ import shlex
 
 import pytest
 
-from simulator.command_line import composed_jobs, normalised, parse
+from simulator.command_line import composed_jobs, parse
 from simulator.inputs import settled
 from simulator.recommend.command import command_of, overrides_of, written
 from simulator.settings import OF_TASKS
+from simulator.words import normalised
 
 COMMANDS = [
     [],

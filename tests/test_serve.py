@@ -27,9 +27,9 @@ from real_runner.serving import live  # noqa: E402
 from real_runner.serving.outputs import OutputLog  # noqa: E402
 from real_runner.serving.prompts import DOMAIN  # noqa: E402
 from real_runner.serving.server import LiveServer  # noqa: E402
-from simulator.command_line import CONF  # noqa: E402
 from simulator.run import load, prepare, run_job  # noqa: E402
 from simulator.settings import Settings  # noqa: E402
+from simulator.words import CONF  # noqa: E402
 from simulator.workload import make_workload  # noqa: E402
 from traces.catalog import find_recording  # noqa: E402
 from traces.errors import InputError  # noqa: E402

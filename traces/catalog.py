@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import traces
 from traces.errors import InputError
 from traces.io import read_recording
 from traces.near import near
@@ -12,7 +13,7 @@ from traces.recording import Recording
 from traces.schema import MANIFEST_FORMAT
 from traces.strict_json import loads
 
-DATA = Path(__file__).parent / "data"
+DATA = Path(traces.__file__).parent / "data"
 
 
 def known_recordings(folder: Path = DATA) -> dict[str, Path]:

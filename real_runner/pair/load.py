@@ -14,13 +14,14 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
+import real_runner
 from real_runner.pair.config import DrafterConfig, TargetConfig, as_metadata
 from real_runner.pair.drafter import Drafter
 from real_runner.pair.target import Target
 from traces.errors import InputError
 from traces.strict_json import loads
 
-SHIPPED = Path(__file__).parent.parent / "small_pair"
+SHIPPED = Path(real_runner.__file__).parent / "small_pair"
 DRAFTERS = {
     "block": DrafterConfig(kind="block", block=16),
     "semi_autoregressive": DrafterConfig(kind="semi_autoregressive", block=7, markov_rank=64),

@@ -5,12 +5,11 @@ from simulator.cost.cliffs import Cliff
 from simulator.cost.engine import Engine
 from simulator.cost.host import HostOverhead
 from simulator.cost.memory import kv_tokens_of, kv_tokens_that_fit
-from simulator.cost.prefill import PrefillRow
 from simulator.cost.profile import LatencyProfile, find_profile, known_profiles, read_profile
 from simulator.cost.source import Source, SourceTally, shares
 from simulator.cost.step_cost import StepCost
 from simulator.cost.step_time import StepTime
-from simulator.cost.tables import DraftRow, VerifyRow
+from simulator.cost.tables import DraftRow, PrefillRow, VerifyRow
 from simulator.cost.write_profile import write_profile
 
 __all__ = [

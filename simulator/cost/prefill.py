@@ -4,42 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
-from simulator.cost.csv_table import check_sorted, read_cells, refuse_others, require
 from simulator.cost.source import Source
+from simulator.cost.tables import PrefillRow
 
 _MEASURED, _INTERPOLATED, _MODELLED, _CLAMPED = (int(flag) for flag in Source)
-
-
-@dataclass(frozen=True, slots=True)
-class PrefillRow:
-    """One timed pass over one prompt."""
-
-    prompt_tokens: int
-    prefill_ms: float
-    noise_ms: float | None = None  # spread of the timing; None: not stated
-
-
-def read_prefill(path: Path) -> tuple[PrefillRow, ...]:
-    """Read the prefill table, by rising size: ``prompt_tokens``, ``prefill_ms``, and optionally
-    ``noise_ms``.
-
-    Raises:
-        InputError: naming file, line, column, value and what is accepted.
-    """
-    columns, cells = read_cells(path)
-    require(path, columns, ("prompt_tokens", "prefill_ms"))
-    refuse_others(path, columns, ("prompt_tokens", "prefill_ms", "noise_ms"))
-    rows = tuple(
-        PrefillRow(cell.size("prompt_tokens"), cell.time_ms("prefill_ms"), cell.noise_ms())
-        for cell in cells
-    )
-    check_sorted(cells, "prompt_tokens", [(row.prompt_tokens,) for row in rows], "prompt_tokens")
-    return rows
 
 
 class PrefillCurve:

@@ -11,13 +11,19 @@ import hashlib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import traces.errors
+import traces
 from simulator.cost.header import ProfileHeader, read_header
-from simulator.cost.prefill import PrefillRow, read_prefill
-from simulator.cost.tables import DraftRow, VerifyRow, read_draft, read_verify
+from simulator.cost.tables import (
+    DraftRow,
+    PrefillRow,
+    VerifyRow,
+    read_draft,
+    read_prefill,
+    read_verify,
+)
 from traces.errors import InputError
 
-PROFILE_FOLDER = Path(traces.errors.__file__).parent / "latency"
+PROFILE_FOLDER = Path(traces.__file__).parent / "latency"
 
 
 @dataclass(frozen=True, slots=True)

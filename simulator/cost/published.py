@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-import traces.errors
+import traces
 from simulator.cost.host import HostOverhead
 from simulator.cost.host_fit import fit_host
 from simulator.cost.profile import find_profile
@@ -24,7 +24,7 @@ from simulator.cost.step_cost import StepCost
 from simulator.cost.step_time import StepTime
 from traces.errors import InputError
 
-CELLS = Path(traces.errors.__file__).parent / "published" / "cast_decoding.csv"
+CELLS = Path(traces.__file__).parent / "published" / "cast_decoding.csv"
 CONTEXT = 1024  # the probes' KV prefix; the published decodes do not state their mean context
 # The H100 SXM was probed twice with the Qwen3 targets: both tables are tried.
 PROFILES = {

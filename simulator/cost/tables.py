@@ -129,3 +129,30 @@ def _regimes_in_order(cells: list[Cell], rows: list[VerifyRow]) -> None:
         same = (before.batch, before.kv_prefix_tokens) == (row.batch, row.kv_prefix_tokens)
         if same and row.captured and not before.captured:
             cell.refuse("regime", "eager, once a smaller size is eager")
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillRow:
+    """One timed pass over one prompt."""
+
+    prompt_tokens: int
+    prefill_ms: float
+    noise_ms: float | None = None  # spread of the timing; None: not stated
+
+
+def read_prefill(path: Path) -> tuple[PrefillRow, ...]:
+    """Read the prefill table, by rising size: ``prompt_tokens``, ``prefill_ms``, and optionally
+    ``noise_ms``.
+
+    Raises:
+        InputError: naming file, line, column, value and what is accepted.
+    """
+    columns, cells = read_cells(path)
+    require(path, columns, ("prompt_tokens", "prefill_ms"))
+    refuse_others(path, columns, ("prompt_tokens", "prefill_ms", "noise_ms"))
+    rows = tuple(
+        PrefillRow(cell.size("prompt_tokens"), cell.time_ms("prefill_ms"), cell.noise_ms())
+        for cell in cells
+    )
+    check_sorted(cells, "prompt_tokens", [(row.prompt_tokens,) for row in rows], "prompt_tokens")
+    return rows

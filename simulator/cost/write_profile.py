@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from simulator.cost.header import ANY_BATCH
-from simulator.cost.prefill import PrefillRow
 from simulator.cost.profile import read_profile
-from simulator.cost.tables import DraftRow, VerifyRow
+from simulator.cost.tables import DraftRow, PrefillRow, VerifyRow
 from traces.disk import named
 from traces.errors import InputError
 from traces.plain_yaml import dump_yaml

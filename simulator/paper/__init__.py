@@ -37,4 +37,5 @@ def lines(name: Any, cfg: Mapping[str, Any]) -> Iterator[str]:
     if name not in TABLES:
         accepted = ", ".join((DECODING, *TABLES))
         raise InputError(f"published.table is {name!r}; accepted: {accepted}")
-    return import_module(f"simulator.paper.{name}").lines(cfg)
+    module = import_module(f"simulator.paper.{name.partition('_')[0]}")
+    return getattr(module, f"{name}_lines")(cfg)

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import yaml
 
-import traces.errors
+import traces
 
-FOLDER = Path(traces.errors.__file__).parent / "published"
+FOLDER = Path(traces.__file__).parent / "published"
 FILES = ("cast_decoding.csv", "cast_sweeps.csv")
 # The probe of the same GPU and target; none was published for the A6000 with Qwen3-4B.
 PROBES = {

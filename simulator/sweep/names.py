@@ -8,8 +8,8 @@ from collections.abc import Iterable
 
 from omegaconf import DictConfig, OmegaConf
 
-from simulator.command_line import FILES
 from simulator.sweep.objective import KEYS
+from simulator.words import FILES
 
 DEFAULT = "default"  # a job without overrides
 LONGEST = 200  # characters of a job's folder name

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import simulator
 from simulator.latency_file import LONGEST
 from traces.errors import InputError
 from traces.plain_yaml import load_yaml
 
-CONF = Path(__file__).resolve().parents[2] / "conf"
+CONF = Path(simulator.__file__).resolve().parents[1] / "conf"
 FILES = {"trace": ("recording", (".safetensors", ".json")), "latency": ("profile", (".csv",))}
 
 
