@@ -14,7 +14,8 @@ from simulator.capacity.limits import read_limits
 from simulator.capacity.options import read_plan
 from simulator.capacity.trial import Trial
 from simulator.capacity.verdict import judge, longer_run
-from simulator.command_line import composed_jobs, normalised, parse
+from simulator.command_line import composed_jobs, parse
+from simulator.words import normalised
 from tests.known_servers import read_json, rows, write_constant, write_steps, write_texts
 from traces.errors import InputError
 

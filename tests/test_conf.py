@@ -8,11 +8,12 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from simulator.command_line import CONF, GROUPS, job_overrides, parse
+from simulator.command_line import job_overrides, parse
 from simulator.inputs import load_cost
 from simulator.load_policy import make_policy
 from simulator.settings import read_settings
 from simulator.sweep.objective import split_objective
+from simulator.words import CONF, GROUPS
 from traces.catalog import known_recordings
 
 FILES = sorted(path.relative_to(CONF) for path in CONF.rglob("*.yaml"))

@@ -17,8 +17,8 @@ from analysis.cost_fit import ORDER, fit_rounds
 from analysis.cost_rows import read_rounds
 from analysis.cost_text import CHARGED
 from simulator.app import main as simulate
-from simulator.command_line import normalised
 from simulator.cost import HostOverhead, StepCost, build_step_cost, find_profile
+from simulator.words import normalised
 from traces.errors import InputError
 
 KNOWN = HostOverhead(

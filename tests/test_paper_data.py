@@ -10,11 +10,12 @@ import pytest
 import yaml
 
 import traces
-from simulator.command_line import CONF, job_overrides, parse
+from simulator.command_line import job_overrides, parse
 from simulator.paper import DECODING, TABLES, lines
 from simulator.paper.dspark_cliff import measured
 from simulator.paper.sweeps import ELSEWHERE, PROBES, read_printed, read_sweeps, stated
 from simulator.paper.text import number, percent, span, table
+from simulator.words import CONF
 
 FOLDER = Path(traces.__file__).parent / "published"
 

@@ -11,9 +11,10 @@ from statistics import fmean
 import pytest
 
 from simulator.app import INTERRUPTED, main
-from simulator.command_line import composed_jobs, normalised, parse
+from simulator.command_line import composed_jobs, parse
 from simulator.recommend.options import read_plan
 from simulator.tournament import league
+from simulator.words import normalised
 from tests.known_servers import read_json, write_constant, write_steps, write_texts
 from traces.errors import InputError
 

@@ -355,7 +355,7 @@ def test_a_profile_knows_its_model():
 
 
 def test_the_configuration_builds():
-    from simulator.command_line import CONF
+    from simulator.words import CONF
 
     node = yaml.safe_load((CONF / "latency" / "roofline.yaml").read_text())
     cost = build_step_cost(node)

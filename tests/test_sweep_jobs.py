@@ -11,11 +11,12 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf, open_dict
 
-from simulator.command_line import CONF, parse, survey
+from simulator.command_line import parse, survey
 from simulator.sweep.composed import OURS
 from simulator.sweep.loader import Composing
 from simulator.sweep.names import job_name
 from simulator.sweep.plan import planned
+from simulator.words import CONF
 
 JOBS = [
     ["seed=1"],

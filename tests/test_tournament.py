@@ -15,10 +15,11 @@ from statistics import fmean
 import pytest
 
 from simulator.app import INTERRUPTED, main
-from simulator.command_line import composed_jobs, normalised, parse
+from simulator.command_line import composed_jobs, parse
 from simulator.fingerprint import reached, sources
 from simulator.tournament import league
 from simulator.tournament.plan import read_plan
+from simulator.words import normalised
 from traces.errors import InputError
 
 RIVALS = "{policy:fixed_chain,grid:{length:[1,3]}},{policy:tuned_chain},{policy:autoregressive}"

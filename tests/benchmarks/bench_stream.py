@@ -15,9 +15,10 @@ from pathlib import Path
 import simpy
 from pyarrow import parquet
 
-from simulator.command_line import composed_jobs, normalised, parse
+from simulator.command_line import composed_jobs, parse
 from simulator.fast import eligible
 from simulator.run import Job, load, prepare, run_job
+from simulator.words import normalised
 from simulator.workload import LazyWorkload
 
 WORDS = ("policy=cast", "max_concurrency=64")
