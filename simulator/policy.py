@@ -14,10 +14,10 @@ import numpy as np
 
 if TYPE_CHECKING:
     from simulator.cost import StepCost
+    from simulator.engine.compiled.rules import Rule
     from simulator.orders.specs import Order
     from simulator.orders.table import OrderTable
-    from simulator.rules import Rule
-    from traces.recording import Recording
+    from traces.recordings.recording import Recording
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class Policy:
     def rule(self, batch: int) -> Rule | None:
         """What `plan` and `allocate` do at `batch` live requests, in closed form (compiled rounds).
 
-        None: nothing so simple, ask them every step. See `simulator.rules`.
+        None: nothing so simple, ask them every step. See `simulator.engine.compiled.rules`.
         """
         return None
 

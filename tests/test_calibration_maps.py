@@ -8,12 +8,19 @@ import math
 import numpy as np
 import pytest
 
-from simulator.calibration import Platt, platt_edges
-from simulator.calibration_fit import fit_calibration
-from simulator.calibration_maps import EdgeMap, fit_edge_map
-from simulator.isotonic import LEAST, MAX_KNOTS, IsotonicMap, fit_isotonic, merged, pooled
+from simulator.calibration.edge_map import EdgeMap, fit_edge_map
+from simulator.calibration.fit import fit_calibration
+from simulator.calibration.isotonic import (
+    LEAST,
+    MAX_KNOTS,
+    IsotonicMap,
+    fit_isotonic,
+    merged,
+    pooled,
+)
+from simulator.calibration.platt import Platt, platt_edges
+from simulator.calibration.tree_nodes import tree_nodes
 from simulator.orders import BestFirstOrder, build_order
-from simulator.tree_nodes import tree_nodes
 from tests.synthetic import make_hidden, make_pool
 from traces import InputError
 

@@ -5,14 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from simulator.command_line import composed_jobs, parse
+from simulator.cli.survey import composed_jobs, parse
+from simulator.engine.run import load, prepare
 from simulator.orders.specs import ChainOrder
 from simulator.orders.table import ABSENT
 from simulator.policy import Policy
-from simulator.run import load, prepare
 from tests.policy_lab import make_lab, make_recording
 from tests.synthetic import make_pool
-from traces.io import write_recording
+from traces.recordings.files import write_recording
 
 
 def test_a_run_shows_a_policy_no_hit_of_the_report_split(tmp_path):

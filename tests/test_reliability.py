@@ -11,13 +11,13 @@ import pytest
 
 from analysis.__main__ import main
 from analysis.reliability import read_reliability
-from simulator.calibration import Platt
-from simulator.calibration_file import write_calibration
-from simulator.calibration_fit import Calibration, Fit, fit_calibration
-from simulator.calibration_maps import EdgeMap
-from simulator.isotonic import IsotonicMap
+from simulator.calibration.edge_map import EdgeMap
+from simulator.calibration.errors import measure
+from simulator.calibration.file import write_calibration
+from simulator.calibration.fit import Calibration, Fit, fit_calibration
+from simulator.calibration.isotonic import IsotonicMap
+from simulator.calibration.platt import Platt
 from simulator.orders import BestFirstOrder, OrderTable, build_order
-from simulator.reliability import measure
 from tests.synthetic import make_hidden
 
 EVEN = EdgeMap(1.0, 0.0, (0.0, 0.0), 0.0)

@@ -1,7 +1,7 @@
 """The live server: continuous batching on the wall clock, step by step as the simulator's.
 
-Admission, the order of the batch and the clients of a closed loop follow `simulator.server`, so
-that the same workload meets the same batches and every round can be compared.
+Admission, the order of the batch and the clients of a closed loop follow
+`simulator.engine.server`, so that the same workload meets the same batches and every round can be compared.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from real_runner.engine.clock import PHASES, PhaseClock
 from real_runner.engine.engine import Engine
 from real_runner.serving.requests import Requests
 from simulator.cost import Source, StepCost, StepTime
-from simulator.ledger import Facts, Ledger, Texts
+from simulator.engine.arrivals import Workload
 from simulator.orders.specs import ChainOrder
+from simulator.policies.checks import checked_widths
 from simulator.policy import Draft, Load, Outcome, Policy, Step
-from simulator.widths import checked_widths
-from simulator.workload import Workload
+from simulator.results.facts import Facts, Ledger, Texts
 
 HOST = tuple(phase for phase in PHASES if phase not in ("draft", "verify"))
 OnEnd = Callable[[int, list[int]], None]

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from simulator.cost.drafting import DraftTable
-from simulator.cost.source import Source
-from simulator.cost.surface import VerifySurface
+from simulator.cost.draft import DraftTable
+from simulator.cost.step_time import Source
+from simulator.cost.verify import VerifySurface
 
 _SCALARS, _CURVES = 1 << 16, 1 << 8
 _CLAMPED = int(Source.CLAMPED)

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
-from simulator.fingerprint import class_sources
+from simulator.engine.fingerprint import class_sources
 from simulator.orders.build import build_order, resolve_for
-from simulator.orders.own import OwnOrder
+from simulator.orders.families.base import OwnOrder
 from simulator.orders.specs import Order
 from simulator.orders.table import ARRAYS, OrderTable
-from traces.recording import Recording
+from traces.recordings.recording import Recording
 
 KEPT = 48  # tables in memory; 6,500 anchors of 63 nodes take 6 MB
 _memory: OrderedDict[str, OrderTable] = OrderedDict()
