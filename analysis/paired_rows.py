@@ -9,8 +9,7 @@ import numpy as np
 
 from analysis.paired_match import Pair
 from analysis.paired_runs import THROUGHPUT, prompt_sums
-from traces.common.errors import InputError
-from traces.common.intervals import (
+from traces.bootstrap import (
     Interval,
     Sums,
     interval,
@@ -20,6 +19,7 @@ from traces.common.intervals import (
     prompts_of,
     resampled_prompts,
 )
+from traces.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,16 +7,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from simulator.affine_cost import draft_line, verify_line
 from simulator.cost import DraftRow, StepCost, VerifyRow, find_profile
 from simulator.orders import ChainOrder
 from simulator.policies.batch_schedule import BatchSchedule
 from simulator.policies.sglang_adaptive import SGLangAdaptive
-from simulator.policies.smartspec import SmartSpec, draft_line, verify_line
+from simulator.policies.smartspec import SmartSpec
 from simulator.policy import Load, Outcome
 from tests.chain_steps import chain_step, staircase
 from tests.policy_lab import make_lab, make_load, make_recording, prepared
 from tests.synthetic import make_geometric
-from traces.common.errors import InputError
+from traces.errors import InputError
 
 
 def outcome(request, accepted, width) -> Outcome:

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from simulator.cli.main import main
-from simulator.cli.sweep.lock import Busy, claimed, leftovers
+from simulator.app import main
+from simulator.sweep.claim import Busy, claimed, leftovers
 from tests.sweeping import COMPOSED, RESULTS, ended, environment, remains, runs, start, until
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from simulator.cli.sweep.lock import claimed
+from simulator.sweep.claim import claimed
 with claimed(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)

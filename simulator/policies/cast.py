@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from simulator.engine.compiled.rules import FixedWidth, SharedBudget
-from simulator.orders.families.marginal import marginal_scores
+from simulator.orders.marginal import marginal_scores
 from simulator.orders.replay import prefix_mass
 from simulator.orders.specs import BestFirstOrder
-from simulator.policies.checks import choice, fitting_anchors, node_count, whole
-from simulator.policies.shared.selection import top_widths
-from simulator.policies.shared.stop_rules import (
+from simulator.params import choice, fitting_anchors, node_count, whole
+from simulator.policy import Lab, Policy, Step
+from simulator.rules import FixedWidth, SharedBudget
+from simulator.selection import top_widths
+from simulator.width_rule import (
     DEPLOYED_WIDTHS,
     deploy_width,
     fit_line,
@@ -22,7 +23,6 @@ from simulator.policies.shared.stop_rules import (
     published_mass_curve,
     stop_width,
 )
-from simulator.policy import Lab, Policy, Step
 
 SCORES = ("auto_marginal", "marginal", "marginal_biased", "parent")
 MEASURED = "measured"

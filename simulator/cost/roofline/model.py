@@ -26,11 +26,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from traces.profiles.devices import Gpu, ModelShape
-from traces.profiles.header import DTYPE_BYTES
+from simulator.cost.header import DTYPE_BYTES
+from simulator.cost.shapes import Gpu, ModelShape
 
 if TYPE_CHECKING:
-    from traces.profiles.profile import LatencyProfile
+    from simulator.cost.profile import LatencyProfile
 
 
 @dataclass(frozen=True, slots=True)
