@@ -17,7 +17,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from traces.errors import InputError
+from traces.common.errors import InputError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -54,6 +54,6 @@ def _named(given: Sequence[str], command: str) -> None:
 
 
 if __name__ == "__main__":
-    from traces.pipes import until_closed
+    from traces.common.files import until_closed
 
     sys.exit(until_closed(main))

@@ -15,7 +15,7 @@ from analysis.tables import print_csv, print_markdown, print_tables
 from analysis.validation import FILE_NAME as VALIDATION
 from analysis.validation import find_validation, read_validation
 from analysis.validation_text import FORMATS as VALIDATION_FORMATS
-from traces.errors import InputError
+from traces.common.errors import InputError
 
 FORMATS = {
     "table": print_tables,

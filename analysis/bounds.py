@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from analysis.checks import MAPPING, NUMBER, POSITIVE, TEXT, check_key
-from analysis.json_file import read_json
-from traces.errors import InputError
+from traces.common.errors import InputError
+from traces.common.json import read_json
 
 FORMAT, VERSION = "specdec-bounds", 1
 _IDENTITY = {"trace.content_hash": TEXT, "trace.recording": TEXT, "latency.profile": TEXT}

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from math import isfinite
 from typing import Any
 
-from traces.errors import InputError
+from traces.common.errors import InputError
 
 FORMAT = "specdec-summary"
 VERSION = 1

@@ -18,7 +18,7 @@ from analysis.metrics import PLAIN, SPEEDUP
 from analysis.settings import distinctions, leaves, objectives_of, setting_keys
 from analysis.summaries import SOURCES, Summary
 from analysis.variants import label_policies
-from traces.errors import InputError
+from traces.common.errors import InputError
 
 BASELINE = PLAIN
 _OF_OBJECTIVES = ("goodput", "request_goodput", "config_hash")  # keys that follow from them

@@ -11,7 +11,7 @@ from typing import Any
 from analysis.compare import Comparison
 from analysis.look import in_order, natural
 from analysis.summaries import Summary
-from traces.errors import InputError
+from traces.common.errors import InputError
 
 FILE_NAME = Path(".hydra", "config.yaml")
 _OF_SUMMARY = (
@@ -66,7 +66,7 @@ def _shared(every: Sequence[Flat]) -> Flat:
 
 
 def _of_folder(run: Summary) -> Flat | None:
-    from traces.plain_yaml import load_yaml
+    from traces.common.yaml import load_yaml
 
     path = run.path.parent / FILE_NAME
     if not path.is_file():

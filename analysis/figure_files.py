@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.look import DPI
-from traces.errors import InputError
+from traces.common.errors import InputError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -20,7 +20,7 @@ from analysis.figure_files import write_figures
 from analysis.inputs import Inputs, read_inputs
 from analysis.look import looks
 from analysis.notes import setting_title
-from traces.errors import InputError
+from traces.common.errors import InputError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

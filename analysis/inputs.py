@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from analysis.compare import BASELINE, Comparison, compare
-from analysis.json_file import read_json
 from analysis.reliability import ENDING, Reliability, read_reliability
 from analysis.summaries import FILE_NAME, Summary, read_summary
 from analysis.validation import FILE_NAME as VALIDATION
 from analysis.validation import Validation, read_validation
-from traces.errors import InputError
+from traces.common.errors import InputError
+from traces.common.json import read_json
 
 RECORDING = ".safetensors"
 _BOUNDS, _MANIFEST = "specdec-bounds", "specdec-recording-manifest"

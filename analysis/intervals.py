@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import fsum, sqrt
 
-from traces.student import LEVEL, t_quantile
+from traces.common.intervals import LEVEL, t_quantile
 
 __all__ = ["LEVEL", "Estimate", "estimate", "t_quantile"]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from analysis.summaries import Summary
-from traces.errors import InputError
+from traces.common.errors import InputError
 
 _LATENCY = re.compile(r"(mean|median|std|p[\d.]+)_(ttft|tpot|itl|e2el)_ms")
 SPEEDUP = "speedup"

@@ -1,7 +1,7 @@
 """`python -m analysis paired RUN_A RUN_B`: how much faster one policy is, with its interval.
 
 Both served the same prompts in the same order, so prompts are resampled for both at once (see
-`traces.bootstrap`). The interval says what other prompts of the same kind would have given.
+`traces.common.intervals`). The interval says what other prompts of the same kind would have given.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from analysis.paired_match import match_runs, setting_of
 from analysis.paired_rows import compare_pairs
 from analysis.paired_runs import THROUGHPUT, TIMES
 from analysis.paired_text import FORMATS
-from traces.errors import InputError
+from traces.common.errors import InputError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

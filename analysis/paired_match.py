@@ -16,7 +16,7 @@ from analysis.paired_requests import Run, read_run
 from analysis.settings import leaves
 from analysis.summaries import Summary, read_summaries
 from analysis.variants import label_policies
-from traces.errors import InputError
+from traces.common.errors import InputError
 
 _NAMED = "trace.recording"  # a recording may lie elsewhere under another name
 _LOAD = ("max_concurrency", "request_rate", "burstiness", "num_prompts", "ramp")

@@ -9,9 +9,17 @@ from pathlib import Path
 import numpy as np
 
 from analysis.checks import NUMBER, TEXT, check_key
-from analysis.columns import COUNTS, FLAGS, SECONDS, SOME_SECONDS, WHOLE, check_rising, read_columns
 from analysis.summaries import Summary
-from traces.errors import InputError
+from traces.common.columns import (
+    COUNTS,
+    FLAGS,
+    SECONDS,
+    SOME_SECONDS,
+    WHOLE,
+    check_rising,
+    read_columns,
+)
+from traces.common.errors import InputError
 
 FILE_NAME = "requests.parquet"
 _COLUMNS = {

@@ -9,7 +9,8 @@ import numpy as np
 
 from analysis.paired_match import Pair
 from analysis.paired_runs import THROUGHPUT, prompt_sums
-from traces.bootstrap import (
+from traces.common.errors import InputError
+from traces.common.intervals import (
     Interval,
     Sums,
     interval,
@@ -19,7 +20,6 @@ from traces.bootstrap import (
     prompts_of,
     resampled_prompts,
 )
-from traces.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,8 @@ from math import isclose
 import numpy as np
 
 from analysis.paired_requests import FILE_NAME, Run
-from traces.bootstrap import Sums
-from traces.closed_loop import throughput_sums
-from traces.errors import InputError
+from traces.common.errors import InputError
+from traces.common.intervals import Sums, throughput_sums
 
 THROUGHPUT = "output_throughput"
 TIMES = ("tpot", "ttft", "e2el")

@@ -19,7 +19,7 @@ from analysis.paired_rows import Row, geometric_mean
 from analysis.paired_runs import THROUGHPUT, TIMES
 from analysis.settings import distinctions, leaves
 from analysis.tables import PIPED_WIDTH, markdown_line, markdown_text
-from traces.bootstrap import Interval, prompts_of
+from traces.common.intervals import Interval, prompts_of
 
 NAMES = {THROUGHPUT: "output tokens/s"} | {name: f"{name.upper()} mean (ms)" for name in TIMES}
 HEADER = ("load", "seeds", "A", "B", "A / B", "95 %", "A - B", "95 %", "prompts", "requests",

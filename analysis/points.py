@@ -14,7 +14,7 @@ from analysis.compare import compare
 from analysis.points_match import beside
 from analysis.points_text import FORMATS
 from analysis.summaries import FILE_NAME, read_summaries
-from traces.errors import InputError
+from traces.common.errors import InputError
 from traces.importers.points import PointsFile, read_points
 
 

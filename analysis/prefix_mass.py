@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import traces
-from traces.errors import InputError
+from traces.common.errors import InputError
 
 NODES, ANCHORS, BRANCH = 128, 200, 32
 PUBLISHED = Path(traces.__file__).parent / "published" / "cast_mass_curves"
@@ -59,7 +59,7 @@ def recorded_curve(path: Path) -> MassCurve:
     """
     import numpy as np
 
-    from traces.io import read_recording
+    from traces.recordings.files import read_recording
 
     recording = read_recording(path)
     if not recording.num_anchors:

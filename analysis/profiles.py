@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import traces
-from traces.errors import InputError
-from traces.strict_json import first_twice
+from traces.common.errors import InputError
+from traces.common.json import first_twice
 
 SHIPPED = Path(traces.__file__).parent / "latency"
 _COLUMNS = ("batch", "kv_prefix_tokens")
@@ -146,7 +146,7 @@ def _rows(path: Path) -> Iterable[dict[str, str]]:
 
 
 def _header(path: Path) -> dict[str, Any]:
-    from traces.plain_yaml import load_yaml
+    from traces.common.yaml import load_yaml
 
     try:
         node = load_yaml(path.read_text(encoding="utf-8"))

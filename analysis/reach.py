@@ -20,7 +20,7 @@ from analysis.bounds import Bounds, read_bounds
 from analysis.compare import Block, Comparison, Row, compare
 from analysis.intervals import Estimate, estimate
 from analysis.summaries import Summary, read_summaries
-from traces.errors import InputError
+from traces.common.errors import InputError
 
 _FIRST = ("profile", "content_hash")  # of the keys that differ, those that say most
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analysis.json_file import read_json
-from traces.errors import InputError
+from traces.common.errors import InputError
+from traces.common.json import read_json
 
 FORMAT, VERSION = "specdec-calibration", 1
 ENDING = ".calibration.json"

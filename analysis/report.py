@@ -14,7 +14,7 @@ from analysis.figure_files import staged
 from analysis.figures import KINDS, chosen, draw
 from analysis.inputs import Inputs, read_inputs
 from analysis.metrics import choose_metrics
-from traces.errors import InputError
+from traces.common.errors import InputError
 
 _ORDER = (
     "throughput", "pareto", "goodput", "domains", "budget", "acceptance", "nodes", "time",

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.columns import COUNTS, SECONDS, SOME_SECONDS, WHOLE, read_columns
 from analysis.summaries import Summary
+from traces.common.columns import COUNTS, SECONDS, SOME_SECONDS, WHOLE, read_columns
 
 FILE_NAME = "steps.parquet"
 KINDS = {

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from analysis.checks import check_summary
-from analysis.json_file import read_json
-from traces.errors import InputError
+from traces.common.errors import InputError
+from traces.common.json import read_json
 
 FILE_NAME = "summary.json"
 SOURCES = ("measured", "interpolated", "modelled", "clamped")

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from analysis.json_file import read_json
 from analysis.look import policy_rank
 from analysis.validation_checks import METRICS, PARTS, check_validation, means
-from traces.errors import InputError
+from traces.common.errors import InputError
+from traces.common.json import read_json
 
 FILE_NAME = "validation.json"
 

@@ -5,17 +5,8 @@ from __future__ import annotations
 from math import fsum, isfinite
 from typing import Any
 
-from analysis.checks import (
-    COUNT,
-    MAPPING,
-    MAYBE_NUMBER,
-    NUMBER,
-    POSITIVE,
-    TEXT,
-    Check,
-    check_key,
-)
-from traces.errors import InputError
+from analysis.checks import COUNT, MAPPING, MAYBE_NUMBER, NUMBER, POSITIVE, TEXT, Check, check_key
+from traces.common.errors import InputError
 
 FORMAT = "specdec-validation"
 VERSION = 1

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from real_runner.settings import SEARCH, choice
-from simulator.one_line import one_line
-from simulator.words import CONF, GROUPS, normalised
-from traces.errors import InputError
-from traces.pipes import INTERRUPTED
+from simulator.cli.errors import one_line
+from simulator.cli.overrides import CONF, OPTION_GROUPS, normalised
+from traces.common.errors import InputError
+from traces.common.files import INTERRUPTED
 
 REFUSED = 2
-CHECKED = (*GROUPS, "demo", "probe")  # nodes that refuse unknown keys themselves
+CHECKED = (*OPTION_GROUPS, "demo", "probe")  # nodes that refuse unknown keys themselves
 PROMPT = "demo.prompt="
 TASKS = (
     "train",
@@ -56,7 +56,7 @@ def _memory_line(error: Exception) -> str | None:
     """What to say where a task has nothing of its own to say about memory that ran out."""
     if "torch" not in sys.modules:
         return None
-    from real_runner.memory import ran_out, said
+    from real_runner.models.loading import ran_out, said
 
     return f"{said(error)}; finished files are kept" if ran_out(error) else None
 

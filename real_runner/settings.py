@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from traces.errors import InputError
+from traces.common.errors import InputError
 
 if TYPE_CHECKING:
     from real_runner.recording.record import RecordPlan
@@ -138,7 +138,7 @@ def prompt_lines(config: Mapping[str, Any]) -> tuple[PromptLine, ...] | None:
 
 def corpus_domains(key: str, value: Any) -> tuple[str, ...]:
     """`value` as different domains of the small pair's corpus."""
-    from real_runner.corpus import DOMAINS
+    from real_runner.training.corpus import DOMAINS
 
     if not isinstance(value, list) or not value:
         raise InputError(f"{key} is {value!r}; accepted: a list of {', '.join(DOMAINS)}")

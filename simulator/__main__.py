@@ -1,4 +1,4 @@
-"""`python -m simulator`: see `simulator.app`."""
+"""`python -m simulator`: see `simulator.cli.main`."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """`main` of `simulator.app`, which is imported here so that ^C is heard while it loads."""
-    from simulator.app import main
+    """`main` of `simulator.cli.main`, which is imported here so that ^C is heard while it loads."""
+    from simulator.cli.main import main
 
     return main(argv)
 
 
 if __name__ == "__main__":
-    from traces.pipes import until_closed
+    from traces.common.files import until_closed
 
     sys.exit(until_closed(main))

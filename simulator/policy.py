@@ -14,10 +14,10 @@ import numpy as np
 
 if TYPE_CHECKING:
     from simulator.cost import StepCost
+    from simulator.engine.compiled.rules import Rule
     from simulator.orders.specs import Order
     from simulator.orders.table import OrderTable
-    from simulator.rules import Rule
-    from traces.recording import Recording
+    from traces.recordings.recording import Recording
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +72,6 @@ class Outcome:
     accepted: np.ndarray  # (batch,) draft tokens accepted, unclipped
     committed: np.ndarray  # (batch,) tokens emitted
 
-    def copied(self) -> Outcome:
-        """One with arrays of its own, for a policy that may write into them."""
-        arrays = (self.request, self.width, self.accepted, self.committed)
-        return Outcome(self.time_s, self.step_s, self.drafted, *(one.copy() for one in arrays))
-
 
 FITTING = ("calibration", "tuning")  # splits; results are reported on the third
 
@@ -85,8 +80,8 @@ FITTING = ("calibration", "tuning")  # splits; results are reported on the third
 class Lab:
     """What a policy may fit on before a run: calibration and tuning splits, never the report.
 
-    `recording` and the rows of `table` are those splits alone: their anchors are numbered from 0.
-    `cost` is the policy's own copy.
+    The rows of `table` are empty outside those splits. `recording` is whole, for its shape and its
+    metadata; a policy that reads the report split's text there is not worth simulating.
     """
 
     recording: Recording
@@ -134,7 +129,7 @@ class Policy:
     def rule(self, batch: int) -> Rule | None:
         """What `plan` and `allocate` do at `batch` live requests, in closed form (compiled rounds).
 
-        None: nothing so simple, ask them every step. See `simulator.rules`.
+        None: nothing so simple, ask them every step. See `simulator.engine.compiled.rules`.
         """
         return None
 

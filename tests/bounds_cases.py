@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from simulator.bounds import Options, Texts
 from simulator.cost import StepCost
-from simulator.cost.header import ProfileHeader
-from simulator.cost.profile import LatencyProfile
-from simulator.cost.tables import DraftRow, VerifyRow
 from simulator.orders import ABSENT, ChainOrder, OrderTable
-from traces.recording import Recording
+from simulator.studies.bounds import Options, Texts
+from traces.profiles.header import ProfileHeader
+from traces.profiles.profile import LatencyProfile
+from traces.profiles.tables import DraftRow, VerifyRow
+from traces.recordings.recording import Recording
 
 IMPOSSIBLE = np.inf
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from simulator.cost import DraftRow, StepCost, VerifyRow, find_profile
-from simulator.orders.scored_chain import ScoredChain
+from simulator.orders.families.scored_chain import ScoredChain
 from simulator.policy import Draft, Load, Step
 
 

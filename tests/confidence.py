@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from traces.io import build_recording
-from traces.recording import Recording
+from traces.recordings.files import build_recording
+from traces.recordings.recording import Recording
 
 HEAD = ("confidence_hidden", "confidence_parent", "confidence_bias")
 

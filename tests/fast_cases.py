@@ -9,10 +9,12 @@ import numpy as np
 import simpy
 
 from simulator.cost import HostOverhead, StepCost, find_profile
-from simulator.fast import eligible
-from simulator.fast.server import FastServer
-from simulator.fleet import Fleet
-from simulator.ledger import Facts, Ledger, texts_of
+from simulator.engine.arrivals import make_workload
+from simulator.engine.compiled import eligible
+from simulator.engine.compiled.server import FastServer
+from simulator.engine.fleet import Fleet
+from simulator.engine.run import fit
+from simulator.engine.settings import Settings
 from simulator.orders import build_order
 from simulator.policies.autoregressive import Autoregressive
 from simulator.policies.batch_schedule import BatchSchedule
@@ -27,10 +29,8 @@ from simulator.policies.sequoia import Sequoia
 from simulator.policies.treespark import TreeSpark
 from simulator.policies.tuned_chain import TunedChain
 from simulator.policy import Policy
-from simulator.run import fit
-from simulator.settings import Settings
-from simulator.workload import make_workload
-from traces.recording import Recording
+from simulator.results.facts import Facts, Ledger, texts_of
+from traces.recordings.recording import Recording
 
 LADDER = ({"max_batch": 1, "theta": 0}, {"max_batch": 3, "theta": 0.1})
 POLICIES: dict[str, Callable[[], Policy]] = {

@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from traces.keyed_noise import ACCEPT, DRAW, ROOT_KEY, keyed_uniform, step_key
+from traces.common.keyed_noise import ACCEPT, DRAW, ROOT_KEY, keyed_uniform, step_key
 
 
 @dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tests.synthetic import make_hidden, make_pool
-from traces.io import build_recording
+from traces.recordings.files import build_recording
 
 
 def _rng(seed: int) -> np.random.Generator:

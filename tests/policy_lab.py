@@ -13,7 +13,7 @@ from simulator.cost import StepCost, find_profile
 from simulator.orders.build import build_order
 from simulator.policy import Draft, Lab, Load, Policy, Step
 from tests.synthetic import make_hidden, make_pool
-from traces.recording import Recording
+from traces.recordings.recording import Recording
 
 DEPTHS = 7
 

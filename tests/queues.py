@@ -10,12 +10,11 @@ import numpy as np
 import simpy
 
 from simulator.cost import Source, StepTime
-from simulator.fleet import Fleet
-from simulator.invariants import check_invariants
-from simulator.ledger import Facts, Ledger, texts_of
-from simulator.server_settings import ServerSettings
-from simulator.settings import Settings
-from simulator.workload import Workload, make_workload
+from simulator.engine.arrivals import Workload, make_workload
+from simulator.engine.fleet import Fleet
+from simulator.engine.settings import ServerSettings, Settings
+from simulator.results.facts import Facts, Ledger, texts_of
+from simulator.results.invariants import check_invariants
 from tests.serving import Plain
 from tests.synthetic import make_geometric
 

@@ -19,9 +19,9 @@ from real_runner.engine.walk import DraftLaws
 from simulator.orders import BlockScores, DraftHead, Draws, OrderTable, build_block
 from simulator.policy import Policy, Step
 from tests.synthetic import make_meta
-from traces.io import build_recording
-from traces.recording import Recording
-from traces.scores import log_softmax
+from traces.recordings.files import build_recording
+from traces.recordings.recording import Recording
+from traces.recordings.scores import log_softmax
 
 Q = (0.15, 0.50, 0.10, 0.25)  # the worked example: drafter
 P = (0.40, 0.25, 0.25, 0.10)  # and target, tokens A to D
@@ -195,7 +195,7 @@ class SampledTree(Policy):
     """Every slot of sampled trees whose bound reaches a threshold."""
 
     def __init__(self, temperature: float = 1.0, threshold: float = 0.05, **settings) -> None:
-        from simulator.orders.sampled import SampledOrder
+        from simulator.orders.families.sampled import SampledOrder
 
         floor = math.log(threshold) - 1e-3
         self.order = SampledOrder(temperature=temperature, floor=floor, **settings)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from simulator.workload import shuffled_sequences
+from simulator.engine.arrivals import shuffled_sequences
 from tests.served_walk import Walk
 from tests.watched import Run
 

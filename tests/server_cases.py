@@ -11,13 +11,18 @@ import numpy as np
 from hypothesis import strategies as st
 
 from simulator.cost import StepCost, find_profile
-from simulator.lengths import Lengths
+from simulator.engine.run import Job, prepare
+from simulator.engine.settings import (
+    PREFILLS,
+    ROUTINGS,
+    SCHEDULINGS,
+    ServerSettings,
+    Settings,
+    WorkloadSettings,
+)
+from simulator.engine.traffic_file import Lengths
 from simulator.orders import build_order
 from simulator.policy import Policy
-from simulator.run import Job, prepare
-from simulator.server_settings import PREFILLS, ROUTINGS, SCHEDULINGS, ServerSettings
-from simulator.settings import Settings
-from simulator.workload_settings import WorkloadSettings
 from tests.served_policies import NEED_FITTING, POLICIES
 from tests.serving import STEP_S
 from tests.synthetic import make_pool

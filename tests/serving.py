@@ -7,12 +7,12 @@ from functools import cache
 import numpy as np
 
 from simulator.cost import Source, StepTime
-from simulator.ledger import Facts
+from simulator.engine.run import Job, simulate
+from simulator.engine.settings import Settings
 from simulator.orders import ChainOrder, build_order
 from simulator.policy import Load, Outcome, Policy, Step
-from simulator.run import Job, simulate
-from simulator.settings import Settings
-from traces.recording import Recording
+from simulator.results.facts import Facts
+from traces.recordings.recording import Recording
 
 STEP_S = 0.0078125  # 2 ** -7: sums of steps are exact in binary
 

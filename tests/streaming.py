@@ -11,16 +11,16 @@ import numpy as np
 import simpy
 from pyarrow import parquet
 
-from simulator.command_line import composed_jobs, parse
-from simulator.fast.server import FastServer
-from simulator.fleet import Fleet
-from simulator.ledger import Ledger
-from simulator.run import Job, load, prepare
-from simulator.stream import RunFiles, StreamLedger, finish
-from simulator.words import normalised
-from simulator.workload import LazyWorkload, make_workload
+from simulator.cli.overrides import normalised
+from simulator.cli.survey import composed_jobs, parse
+from simulator.engine.arrivals import LazyWorkload, make_workload
+from simulator.engine.compiled.server import FastServer
+from simulator.engine.fleet import Fleet
+from simulator.engine.run import Job, load, prepare
+from simulator.results.facts import Ledger
+from simulator.results.ledger import RunFiles, StreamLedger, finish
 from tests.synthetic import make_pool
-from traces.io import write_recording
+from traces.recordings.files import write_recording
 
 
 def tiny_recording(folder: Path, **options) -> Path:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traces.io import build_recording
-from traces.recording import Recording
-from traces.scores import log_softmax
+from traces.recordings.files import build_recording
+from traces.recordings.recording import Recording
+from traces.recordings.scores import log_softmax
 
 HIDDEN = 16  # d
 SHARPNESS = 4.0  # standard deviation of the target's logits

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simulator.app import main
+from simulator.cli.main import main
 from tests.synthetic import make_pool
 from traces import write_recording
 

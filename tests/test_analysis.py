@@ -19,7 +19,7 @@ from analysis.look import KNOWN, looks
 from analysis.metrics import choose_metrics
 from analysis.summaries import read_summaries
 from analysis.sweeps import sweeps
-from traces.errors import InputError
+from traces.common.errors import InputError
 
 MEASURED = {"measured": 1.0, "interpolated": 0.0, "modelled": 0.0, "clamped": 0.0}
 CHAIN = {"1": 1.5, "2": 1.75, "4": 2.0}

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simulator.metrics import throughput, window_tokens
-from simulator.window import find_window
+from simulator.results.latency import throughput, window_tokens
+from simulator.results.window import find_window
 from tests.serving import ConstantCost, Watched, serve
 from tests.synthetic import make_pool
-from traces.bootstrap import (
+from traces.common.intervals import (
     Sums,
     interval,
     log_ratios,
@@ -17,9 +17,9 @@ from traces.bootstrap import (
     paired_ratio,
     resampled,
     resampled_prompts,
+    t_quantile,
+    throughput_sums,
 )
-from traces.closed_loop import throughput_sums
-from traces.student import t_quantile
 
 
 def sums(amount, per) -> Sums:

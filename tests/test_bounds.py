@@ -7,7 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from simulator.bounds import (
+from simulator.cost import StepCost, find_profile
+from simulator.cost.host import HostOverhead
+from simulator.orders import BestFirstOrder, ChainOrder, StaticOrder, build_order, replay
+from simulator.policies.checks import verifies_trees
+from simulator.studies.bounds import (
     Texts,
     best_rounds,
     best_schedule,
@@ -20,11 +24,7 @@ from simulator.bounds import (
     ratio_rounds,
     table_prefix,
 )
-from simulator.bounds.prices import lone_prices
-from simulator.cost import StepCost, find_profile
-from simulator.cost.host import HostOverhead
-from simulator.orders import BestFirstOrder, ChainOrder, StaticOrder, build_order, replay
-from simulator.widths import verifies_trees
+from simulator.studies.bounds.options import lone_prices
 from tests.bounds_cases import (
     all_texts,
     enumerated,

@@ -8,7 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from simulator.bounds import (
+from simulator.cost import StepCost, find_profile
+from simulator.cost.host import HostOverhead
+from simulator.orders import ABSENT, BestFirstOrder, ChainOrder, build_order
+from simulator.policies.checks import verifies_trees
+from simulator.policy import Policy
+from simulator.studies.bounds import (
     batched_bound,
     best_budget,
     best_schedule,
@@ -20,17 +25,11 @@ from simulator.bounds import (
     pool_prefix,
     water_filling,
 )
-from simulator.bounds.batched import host_shares, options_at, total_left
-from simulator.bounds.floor import StepFloor
-from simulator.cost import StepCost, find_profile
-from simulator.cost.host import HostOverhead
-from simulator.cost.tables import DraftRow, VerifyRow
-from simulator.orders import ABSENT, BestFirstOrder, ChainOrder, build_order
-from simulator.policy import Policy
-from simulator.widths import verifies_trees
+from simulator.studies.bounds.batched import StepFloor, host_shares, options_at, total_left
 from tests.bounds_cases import all_texts, assert_steps_cover, random_profile
 from tests.serving import serve
 from tests.synthetic import make_hidden, make_pool
+from traces.profiles.tables import DraftRow, VerifyRow
 
 HOST = HostOverhead(4e-4, 1e-5, 2e-4, 1e-4, 3e-5, 2e-6, 4e-5)
 COSTS = {

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from analysis.__main__ import main as analyse
-from simulator.app import main
+from simulator.cli.main import main
 
 RATES = {"plain": 100.0, "o2": 300.0, "o3": 500.0, "o5": 350.0, "o5_free": 550.0}
 

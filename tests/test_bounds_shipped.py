@@ -8,7 +8,11 @@ from functools import cache
 import numpy as np
 import pytest
 
-from simulator.bounds import (
+from simulator.engine.inputs import load_recording
+from simulator.engine.run import load, prepare, simulate
+from simulator.policies.checks import verifies_trees
+from simulator.results.window import find_window
+from simulator.studies.bounds import (
     Texts,
     best_schedule,
     breakpoints,
@@ -18,15 +22,11 @@ from simulator.bounds import (
     pool_prefix,
     table_prefix,
 )
-from simulator.bounds import task as bounds_task
-from simulator.bounds.report import report
-from simulator.inputs import load_recording
-from simulator.run import load, prepare, simulate
-from simulator.widths import verifies_trees
-from simulator.window import find_window
+from simulator.studies.bounds import task as bounds_task
+from simulator.studies.bounds.report import report
 from tests.bounds_cases import all_texts, assert_steps_cover, least_per_step
 from tests.test_bounds_batch import bound_of
-from traces.catalog import known_recordings
+from traces.recordings.catalog import known_recordings
 
 RECORDING = "small_semi_t0"
 pytestmark = pytest.mark.skipif(RECORDING not in known_recordings(), reason="not shipped")

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from simulator.calibration import Platt, ece, fit_platt, platt_edges
+from simulator.calibration.platt import Platt, ece, fit_platt, platt_edges
 from simulator.orders import BestFirstOrder, build_order
 from tests.synthetic import make_geometric, make_hidden, make_pool
 from traces import InputError

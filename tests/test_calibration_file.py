@@ -10,16 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simulator.app import main
-from simulator.calibration_file import (
+from simulator.calibration.file import (
     _fitted,
     beside,
     calibration_for,
     read_calibration,
     write_calibration,
 )
-from simulator.calibration_fit import fit_calibration
-from simulator.inputs import load_recording
+from simulator.calibration.fit import fit_calibration
+from simulator.cli.main import main
+from simulator.engine.inputs import load_recording
 from simulator.orders import build_order
 from simulator.policy import Lab
 from tests.policy_lab import make_lab

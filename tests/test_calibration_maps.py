@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from simulator.calibration import Platt, platt_edges
-from simulator.calibration_fit import fit_calibration
-from simulator.calibration_maps import EdgeMap, fit_edge_map
-from simulator.isotonic import LEAST, MAX_KNOTS, IsotonicMap, fit_isotonic, merged, pooled
+from simulator.calibration.edge_map import EdgeMap, fit_edge_map
+from simulator.calibration.fit import fit_calibration
+from simulator.calibration.isotonic import (
+    LEAST,
+    MAX_KNOTS,
+    IsotonicMap,
+    fit_isotonic,
+    merged,
+    pooled,
+)
+from simulator.calibration.platt import Platt, platt_edges
+from simulator.calibration.tree_nodes import tree_nodes
 from simulator.orders import BestFirstOrder, build_order
-from simulator.tree_nodes import tree_nodes
 from tests.synthetic import make_hidden, make_pool
 from traces import InputError
-from traces.part import part_of
 
 
 def _rng(seed: int = 0) -> np.random.Generator:
@@ -61,9 +66,7 @@ def test_nodes_are_those_of_a_walk(make, platt):
 
 def test_unused_slots_are_no_nodes():
     recording = make_pool(_rng(4), lengths=[6] * 6)
-    table = build_order(BestFirstOrder(nodes=12, branch=2), recording)
-    size = np.where(np.arange(len(table.size)) % 2, 0, table.size)
-    table = replace(table, size=size, depth=np.where(size[:, None], table.depth, 0))
+    table = build_order(BestFirstOrder(nodes=12, branch=2), recording).only(np.arange(0, 9, 2))
     nodes = tree_nodes(table, np.arange(recording.num_anchors))
     assert set(table.size.tolist()) == {0, 12}
     assert nodes.exists.sum(axis=1).tolist() == table.size.tolist()
@@ -317,10 +320,11 @@ def test_fit_reads_the_calibration_split_alone():
     asked = []
 
     def tables(spec):
+        table = build_order(spec, recording)
         asked.append(spec)
-        return build_order(spec, recording).only(recording.anchors_of("calibration"))
+        return table.only(recording.anchors_of("calibration"))  # other rows are empty
 
-    fitted = fit_calibration(part_of(recording, ["calibration"]), tables, nodes=20, branch=4)
+    fitted = fit_calibration(recording, tables, nodes=20, branch=4)
     whole = fit_calibration(recording, lambda spec: build_order(spec, recording), 20, 4)
     assert fitted == whole
     raw, calibrated = asked

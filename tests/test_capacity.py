@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from simulator.app import INTERRUPTED, main
-from simulator.capacity import seek
-from simulator.capacity.limits import read_limits
-from simulator.capacity.options import read_plan
-from simulator.capacity.trial import Trial
-from simulator.capacity.verdict import judge, longer_run
-from simulator.command_line import composed_jobs, normalised, parse
+from simulator.cli.main import INTERRUPTED, main
+from simulator.cli.overrides import normalised
+from simulator.cli.survey import composed_jobs, parse
+from simulator.studies.capacity import seek
+from simulator.studies.capacity.plan import read_limits, read_plan
+from simulator.studies.capacity.trial import Trial
+from simulator.studies.capacity.verdict import judge, longer_run
 from tests.known_servers import read_json, rows, write_constant, write_steps, write_texts
-from traces.errors import InputError
+from traces.common.errors import InputError
 
 EVEN = "burstiness=1e9"  # gaps of equal length
 OTHER_CONTEXT = {"measured": 0, "interpolated": 0, "modelled": 0, "clamped": 1}  # than 512

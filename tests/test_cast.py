@@ -9,10 +9,10 @@ import pytest
 
 from simulator.orders.specs import BestFirstOrder
 from simulator.policies.cast import Cast
+from simulator.policies.shared.stop_rules import published_mass_curve
 from simulator.policy import Lab
-from simulator.width_rule import published_mass_curve
 from tests.policy_lab import best_first, hand_step, make_lab, make_recording, make_step, prepared
-from traces.errors import InputError
+from traces.common.errors import InputError
 
 
 @pytest.fixture(scope="module", params=["pool", "hidden"])

@@ -7,15 +7,20 @@ import math
 import numpy as np
 import pytest
 
-from simulator.calibration import ece
-from simulator.chain_survival import calibrated_chain, mean_survival
-from simulator.margin_logistic import fit_margins
+from simulator.calibration.chain import (
+    GRID,
+    calibrated_chain,
+    chain_edges,
+    fit_margins,
+    mean_survival,
+    sequential_scaling,
+)
+from simulator.calibration.platt import ece
 from simulator.orders import ChainOrder
-from simulator.orders.scored_chain import ScoredChain
-from simulator.temperature_scaling import GRID, chain_edges, sequential_scaling
+from simulator.orders.families.scored_chain import ScoredChain
 from tests.confidence import with_confidence
 from tests.policy_lab import make_lab, make_recording
-from traces.errors import InputError
+from traces.common.errors import InputError
 
 
 @pytest.fixture(autouse=True)

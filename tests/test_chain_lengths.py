@@ -7,17 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from simulator.affine_cost import draft_line, verify_line
 from simulator.cost import DraftRow, StepCost, VerifyRow, find_profile
 from simulator.orders import ChainOrder
 from simulator.policies.batch_schedule import BatchSchedule
 from simulator.policies.sglang_adaptive import SGLangAdaptive
-from simulator.policies.smartspec import SmartSpec
+from simulator.policies.smartspec import SmartSpec, draft_line, verify_line
 from simulator.policy import Load, Outcome
 from tests.chain_steps import chain_step, staircase
 from tests.policy_lab import make_lab, make_load, make_recording, prepared
 from tests.synthetic import make_geometric
-from traces.errors import InputError
+from traces.common.errors import InputError
 
 
 def outcome(request, accepted, width) -> Outcome:

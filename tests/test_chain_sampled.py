@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simulator.calibration import ece
-from simulator.chain_survival import calibrated_chain
-from simulator.orders.sampled import SampledOrder
-from simulator.orders.scored_chain import ScoredChain
+from simulator.calibration.chain import calibrated_chain
+from simulator.calibration.platt import ece
+from simulator.orders.families.sampled import SampledOrder
+from simulator.orders.families.scored_chain import ScoredChain
 from simulator.policies.adaptive_verification import AdaptiveVerification
 from simulator.policies.dspark import DSpark
 from simulator.policy import Lab

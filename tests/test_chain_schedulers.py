@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from simulator.cost import HostOverhead
-from simulator.orders.scored_chain import ScoredChain
+from simulator.orders.families.scored_chain import ScoredChain
 from simulator.policies.adaptive_verification import AdaptiveVerification
 from simulator.policies.dspark import DSpark
-from simulator.step_curve import step_curve_s
+from simulator.policies.shared.selection import step_curve_s
 from tests.chain_steps import chain_step, staircase
 from tests.confidence import with_confidence
 from tests.policy_lab import make_lab, make_recording, make_step, prepared
-from traces.errors import InputError
+from traces.common.errors import InputError
 
 # One chain of 11 tokens: 10 ms up to 3 of them, 12 ms up to 10, 14 ms beyond.
 SURVIVAL = [0.9, 0.6, 0.5, 0.3, 0.25, 0.22, 0.2, 0.19, 0.18, 0.17, 0.1]

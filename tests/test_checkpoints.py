@@ -9,11 +9,11 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from safetensors.torch import load_file, save_file  # noqa: E402
+from safetensors.torch import load_file, save_file
 
-from real_runner.checkpoints import load_checkpoint_pair, load_drafter, load_target  # noqa: E402
-from tests import tiny_checkpoints as tiny  # noqa: E402
-from traces.errors import InputError  # noqa: E402
+from real_runner.models.hub import load_checkpoint_pair, load_drafter, load_target
+from tests import tiny_checkpoints as tiny
+from traces.common.errors import InputError
 
 
 class CausalAttend:
@@ -519,9 +519,9 @@ def test_without_transformers():
     code = (
         "import sys\n"
         "sys.modules['transformers'] = None\n"
-        "from real_runner.checkpoints import load_checkpoint_pair\n"
+        "from real_runner.models.hub import load_checkpoint_pair\n"
         "load_checkpoint_pair('a', 'b', 'cpu')\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     last = done.stderr.strip().splitlines()[-1]
-    assert last.startswith("traces.errors.InputError: real checkpoints need transformers")
+    assert last.startswith("traces.common.errors.InputError: real checkpoints need transformers")

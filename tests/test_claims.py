@@ -11,19 +11,18 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from simulator.app import main
-from simulator.claims import loads, rounds
-from simulator.claims.staircase import Staircase
-from simulator.claims.uniform import Uniform
-from simulator.claims.verdict import Cell, Claim, Row, Side, Where, judged, overall, rows_of
+from simulator.cli.main import main
 from simulator.orders import BestFirstOrder, build_order
 from simulator.orders.replay import replay
 from simulator.policies.cast import Cast
-from simulator.width_rule import first_stop_width
+from simulator.policies.shared.stop_rules import first_stop_width
+from simulator.studies.claims import loads, rounds
+from simulator.studies.claims.arms import Staircase, Uniform
+from simulator.studies.claims.verdict import Cell, Claim, Row, Side, Where, judged, overall, rows_of
 from tests.policy_lab import hand_step, make_lab, make_recording, prepared
 from tests.synthetic import make_geometric, make_hidden
-from traces.bootstrap import Interval, resampled_prompts
-from traces.errors import InputError
+from traces.common.errors import InputError
+from traces.common.intervals import Interval, resampled_prompts
 
 MEAN, EVERY = Claim("x", "", ""), Claim("x", "", "", every=True)
 

@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow.parquet as parquet
 import pytest
 
-from simulator.app import folder_name, main
-from simulator.command_line import parse as parse_command
-from simulator.help_text import help_text
-from simulator.settings import OF_TASKS, SCALARS, TASKS
-from simulator.sweep.names import job_name
-from simulator.words import CONF, normalised
-from traces.errors import InputError
+from simulator.cli.help import help_text
+from simulator.cli.main import folder_name, main
+from simulator.cli.overrides import CONF, normalised
+from simulator.cli.survey import parse as parse_command
+from simulator.cli.sweep.job import job_name
+from simulator.engine.settings import OF_TASKS, SCALARS, TASKS
+from traces.common.errors import InputError
 
 POLICY_FILE = """
 import numpy as np

@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from simulator.app import main
-from simulator.command_line import composed_jobs, parse
-from simulator.one_line import one_line
-from simulator.words import normalised
+from simulator.cli.errors import one_line
+from simulator.cli.main import main
+from simulator.cli.overrides import normalised
+from simulator.cli.survey import composed_jobs, parse
 from tests.test_refusals import POLICIES, refused
-from traces.errors import InputError
-from traces.near import near_note
+from traces.common.errors import InputError, near_note
 
 PROFILE_HEADER = "hardware: my card\nmodel: my model\nengine: my engine\nsource: me\n"
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from simulator.invariants import InvariantError, check_invariants
-from simulator.server_settings import ServerSettings
-from simulator.window import find_window
+from simulator.engine.settings import ServerSettings
+from simulator.results.invariants import InvariantError, check_invariants
+from simulator.results.window import find_window
 from tests.serving import STEP_S, ConstantCost, Plain, Watched, serve
 from tests.synthetic import make_geometric, make_pool
 from tests.watched import UnevenCost

@@ -8,12 +8,13 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from simulator.command_line import CONF, GROUPS, job_overrides, parse
-from simulator.inputs import load_cost
-from simulator.load_policy import make_policy
-from simulator.settings import read_settings
-from simulator.sweep.objective import split_objective
-from traces.catalog import known_recordings
+from simulator.cli.overrides import CONF, OPTION_GROUPS
+from simulator.cli.survey import job_overrides, parse
+from simulator.cli.sweep.objective import split_objective
+from simulator.engine.inputs import load_cost
+from simulator.engine.settings import read_settings
+from simulator.policies.loading import make_policy
+from traces.recordings.catalog import known_recordings
 
 FILES = sorted(path.relative_to(CONF) for path in CONF.rglob("*.yaml"))
 
@@ -34,14 +35,14 @@ def options(group: str) -> list[str]:
 def test_conf_is_found():
     assert Path(__file__).parents[1] / "conf" == CONF
     assert Path("config.yaml") in FILES
-    assert all(options(group) for group in GROUPS)
+    assert all(options(group) for group in OPTION_GROUPS)
 
 
 @pytest.mark.parametrize("path", FILES, ids=str)
 def test_every_file_composes(path):
     """Options of the simulator's groups inside its configuration, everything else alone."""
     name = str(path.with_suffix(""))
-    if path.parts[0] in GROUPS:
+    if path.parts[0] in OPTION_GROUPS:
         config = composed("config", f"{path.parts[0]}={path.stem}")
         settings = read_settings(split_objective(config)[0])
         assert settings.requests > 0

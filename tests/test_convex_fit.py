@@ -7,9 +7,9 @@ import itertools
 import numpy as np
 import pytest
 
-from simulator.convex_fit import fit_convex
-from simulator.roofline_fit import fit_roofline
-from traces.errors import InputError
+from simulator.policies.bastion import fit_roofline
+from simulator.policies.caddtree import fit_convex
+from traces.common.errors import InputError
 
 
 def enumerated(x, y):

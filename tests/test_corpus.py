@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from real_runner.corpus import DOMAINS, generate, stdlib_provenance
+from real_runner.training.corpus import DOMAINS, generate, stdlib_provenance
 
 COUNT = 60
 

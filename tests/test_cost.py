@@ -18,7 +18,7 @@ from simulator.cost import (
     known_profiles,
     shares,
 )
-from traces.errors import InputError
+from traces.common.errors import InputError
 
 CONF = Path(__file__).parent.parent / "conf" / "latency"
 H100 = "h100_sxm_qwen3_8b_table5"

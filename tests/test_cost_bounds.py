@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simulator.bounds.batched import batched_bound, host_shares
-from simulator.bounds.prices import lone_prices
 from simulator.cost import HostOverhead, StepCost
+from simulator.studies.bounds.batched import batched_bound, host_shares
+from simulator.studies.bounds.options import lone_prices
 from tests.bounds_cases import all_texts, random_profile
 from tests.synthetic import make_geometric
 

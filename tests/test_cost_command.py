@@ -13,13 +13,13 @@ import yaml
 
 import analysis
 from analysis.__main__ import main
-from analysis.cost_fit import ORDER, fit_rounds
-from analysis.cost_rows import read_rounds
-from analysis.cost_text import CHARGED
-from simulator.app import main as simulate
-from simulator.command_line import normalised
+from simulator.cli.main import main as simulate
+from simulator.cli.overrides import normalised
 from simulator.cost import HostOverhead, StepCost, build_step_cost, find_profile
-from traces.errors import InputError
+from simulator.studies.host_terms.fit import ORDER, fit_rounds
+from simulator.studies.host_terms.report import CHARGED
+from simulator.studies.host_terms.rounds import read_rounds
+from traces.common.errors import InputError
 
 KNOWN = HostOverhead(
     round_s=2e-3, node_s=1e-5, tree_step_s=5e-4, plain_s=1e-3, request_s=1e-4, plain_request_s=2e-5

@@ -19,10 +19,10 @@ from simulator.cost import (
     build_step_cost,
     find_profile,
 )
+from simulator.policies.priced_survival.offer import plain_s
+from simulator.policies.shared.selection import step_curve_s
 from simulator.policy import Draft, Load, Step
-from simulator.pricing import plain_s
-from simulator.step_curve import step_curve_s
-from traces.errors import InputError
+from traces.common.errors import InputError
 
 # B300: 4 packed tokens take 5.162 ms, the draft of one request 0.883 ms.
 VERIFY_4, DRAFT_1 = 5.162, 0.883

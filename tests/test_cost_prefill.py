@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from simulator.cost import HostOverhead, PrefillRow, Source, StepCost, StepTime, find_profile
 from simulator.cost.prefill import PrefillCurve
-from traces.errors import InputError
+from traces.common.errors import InputError
 
 H100 = "h100_sxm_qwen3_8b_table5"
 # Qwen3-8B on an H100 (header: 8.2e9 parameters, 36 layers, 4096 wide, 989.4 TFLOP/s, 3350 GB/s).

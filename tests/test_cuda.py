@@ -9,22 +9,22 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from real_runner.app import main  # noqa: E402
-from real_runner.engine.attend import mixed  # noqa: E402
-from real_runner.engine.clock import PhaseClock  # noqa: E402
-from real_runner.engine.engine import Engine, Settings  # noqa: E402
-from real_runner.engine.models import LivePair  # noqa: E402
-from real_runner.engine.pack import PACKINGS  # noqa: E402
-from real_runner.engine.walk import DrawAndMatch, GreedyMatch, KeyedDraws  # noqa: E402
-from real_runner.pair.live import SmallDrafter, SmallTarget  # noqa: E402
-from real_runner.probing.header import short_name  # noqa: E402
-from real_runner.probing.shapes import random_pair  # noqa: E402
-from real_runner.tasks import gpu  # noqa: E402
-from simulator.cost import read_profile  # noqa: E402
-from tests.test_graphs import rounds  # noqa: E402
-from tests.tiny_pair import KINDS, tiny_pair  # noqa: E402
+from real_runner.app import main
+from real_runner.engine.attend import mixed
+from real_runner.engine.clock import PhaseClock
+from real_runner.engine.engine import Engine, Settings
+from real_runner.engine.models import LivePair
+from real_runner.engine.pack import PACKINGS
+from real_runner.engine.walk import DrawAndMatch, GreedyMatch, KeyedDraws
+from real_runner.models.small.live import SmallDrafter, SmallTarget
+from real_runner.probing.header import short_name
+from real_runner.probing.shapes import random_pair
+from real_runner.tasks import gpu
+from simulator.cost import read_profile
+from tests.test_graphs import rounds
+from tests.tiny_pair import KINDS, tiny_pair
 
 pytestmark = [
     pytest.mark.gpu,

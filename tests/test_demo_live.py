@@ -11,14 +11,14 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from rich.console import Console  # noqa: E402
+from rich.console import Console
 
-from real_runner.app import main  # noqa: E402
-from real_runner.generate import decode  # noqa: E402
-from real_runner.pair.live import live_pair  # noqa: E402
-from real_runner.pair.load import load_pair  # noqa: E402
-from real_runner.serving import live  # noqa: E402
-from real_runner.serving.typewriter import ASCII_MARKS, MARKS, Ink, Speller  # noqa: E402
+from real_runner.app import main
+from real_runner.models.small.generate import decode
+from real_runner.models.small.live import live_pair
+from real_runner.models.small.load import load_pair
+from real_runner.serving import live
+from real_runner.serving.typewriter import ASCII_MARKS, MARKS, Ink, Speller
 
 PROMPT = "Problem: Ann has 3 pens, Bo has 4 (in all). How many pens?\nAnswer:"
 CODES = re.compile(r"\x1b\[[0-9;]*m")

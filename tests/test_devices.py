@@ -12,18 +12,18 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torch.overrides import TorchFunctionMode  # noqa: E402
-from torch.utils._pytree import tree_leaves  # noqa: E402
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
 
-from real_runner.engine import engine as engine_module  # noqa: E402
-from real_runner.engine import pack as pack_module  # noqa: E402
-from real_runner.engine import walk as walk_module  # noqa: E402
-from real_runner.engine.engine import Engine, Settings  # noqa: E402
-from real_runner.engine.pack import PACKINGS  # noqa: E402
-from real_runner.engine.walk import make_verifier  # noqa: E402
-from real_runner.probing.shapes import random_pair  # noqa: E402
-from simulator.orders import BestFirstOrder  # noqa: E402
-from tests.tiny_pair import random_prompts, tiny_pair, tiny_recording  # noqa: E402
+from real_runner.engine import engine as engine_module
+from real_runner.engine import pack as pack_module
+from real_runner.engine import walk as walk_module
+from real_runner.engine.engine import Engine, Settings
+from real_runner.engine.pack import PACKINGS
+from real_runner.engine.walk import make_verifier
+from real_runner.probing.shapes import random_pair
+from simulator.orders import BestFirstOrder
+from tests.tiny_pair import random_prompts, tiny_pair, tiny_recording
 
 
 class Labels(TorchFunctionMode):

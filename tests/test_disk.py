@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from simulator.app import main
+from simulator.cli.main import main
 from traces.__main__ import main as traces
-from traces.disk import disk_line, named
+from traces.common.files import disk_line, named
 
 WORDS = ["policy=fixed_chain", "num_prompts=40", "max_concurrency=2"]
 

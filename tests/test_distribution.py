@@ -11,23 +11,17 @@ import yaml
 
 torch = pytest.importorskip("torch")
 
-from real_runner.engine.draws import IndependentDraws, KeyedDraws  # noqa: E402
-from real_runner.engine.engine import Engine  # noqa: E402
-from real_runner.engine.residual import Rejection  # noqa: E402
-from real_runner.engine.shared_prefix import SharedPrefixEngine  # noqa: E402
-from real_runner.engine.walk import (  # noqa: E402
-    DrawAndMatch,
-)
-from real_runner.engine.wrong import TopKWithFullResiduals  # noqa: E402
-from real_runner.serving.arena import Arena  # noqa: E402
-from real_runner.serving.distribution import (  # noqa: E402
-    most_open,
-    prefix_tests,
-    two_sample,
-)
-from real_runner.tasks.distribution import TOKENS, sample  # noqa: E402
-from simulator.inputs import load_cost  # noqa: E402
-from tests.tiny_pair import KINDS, continuation, tiny_pair, tiny_recording  # noqa: E402
+from real_runner.engine.draws import IndependentDraws, KeyedDraws
+from real_runner.engine.engine import Engine
+from real_runner.engine.residual import Rejection
+from real_runner.engine.shared_prefix import SharedPrefixEngine
+from real_runner.engine.walk import DrawAndMatch
+from real_runner.engine.wrong import TopKWithFullResiduals
+from real_runner.tasks.distribution import TOKENS, sample
+from real_runner.validating.arena import Arena
+from real_runner.validating.distribution import most_open, prefix_tests, two_sample
+from simulator.engine.inputs import load_cost
+from tests.tiny_pair import KINDS, continuation, tiny_pair, tiny_recording
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 EACH, STARTS = 375, 4

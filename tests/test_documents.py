@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hydra import compose, initialize_config_dir
 
-from simulator.command_line import CONF, normalised
+from simulator.cli.overrides import CONF, normalised
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted(

@@ -9,11 +9,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from real_runner.engine import engine as engine_module  # noqa: E402
-from real_runner.engine.cache import COLUMNS, KVCache  # noqa: E402
-from real_runner.engine.engine import Engine, Settings  # noqa: E402
-from real_runner.engine.pack import PACKINGS, Trees, pack  # noqa: E402
-from real_runner.engine.walk import (  # noqa: E402
+from real_runner.engine import engine as engine_module
+from real_runner.engine.cache import COLUMNS, KVCache
+from real_runner.engine.engine import Engine, Settings
+from real_runner.engine.pack import PACKINGS, Trees, pack
+from real_runner.engine.walk import (
     DrawAndMatch,
     GreedyMatch,
     Round,
@@ -21,13 +21,13 @@ from real_runner.engine.walk import (  # noqa: E402
     greedy_walk,
     make_verifier,
 )
-from real_runner.generate import BANNED  # noqa: E402
-from real_runner.serving.requests import Requests  # noqa: E402
-from real_runner.serving.server import LiveServer  # noqa: E402
-from simulator.orders import BestFirstOrder, ChainOrder  # noqa: E402
-from simulator.workload import Workload  # noqa: E402
-from tests.serving import ConstantCost, Plain, Watched  # noqa: E402
-from tests.tiny_pair import (  # noqa: E402
+from real_runner.models.small.generate import BANNED
+from real_runner.serving.requests import Requests
+from real_runner.serving.server import LiveServer
+from simulator.engine.arrivals import Workload
+from simulator.orders import BestFirstOrder, ChainOrder
+from tests.serving import ConstantCost, Plain, Watched
+from tests.tiny_pair import (
     FREE,
     KINDS,
     VOCAB,

@@ -11,25 +11,21 @@ import yaml
 
 torch = pytest.importorskip("torch")
 
-from real_runner import load  # noqa: E402
-from real_runner.app import main  # noqa: E402
-from real_runner.engine.engine import Settings  # noqa: E402
-from real_runner.engine.walk import GreedyMatch, Walk, make_verifier  # noqa: E402
-from real_runner.pair.live import live_pair  # noqa: E402
-from real_runner.pair.load import load_pair  # noqa: E402
-from real_runner.recording.record import (  # noqa: E402
-    RecordPlan,
-    corpus_prompts,
-    record_in_memory,
-)
-from real_runner.serving.arena import Arena, plain_workload  # noqa: E402
-from real_runner.serving.compare import compare_rounds  # noqa: E402
-from real_runner.settings import with_fixed_sets  # noqa: E402
-from real_runner.tasks import exact  # noqa: E402
-from simulator.inputs import load_cost  # noqa: E402
-from simulator.ledger import Facts  # noqa: E402
-from tests.synthetic import make_pool  # noqa: E402
-from traces.io import build_recording  # noqa: E402
+from real_runner.app import main
+from real_runner.engine.engine import Settings
+from real_runner.engine.walk import GreedyMatch, Walk, make_verifier
+from real_runner.models import loading as load
+from real_runner.models.small.live import live_pair
+from real_runner.models.small.load import load_pair
+from real_runner.recording.record import RecordPlan, corpus_prompts, record_in_memory
+from real_runner.settings import with_fixed_sets
+from real_runner.tasks import exact
+from real_runner.validating.arena import Arena, plain_workload
+from real_runner.validating.compare import compare_rounds
+from simulator.engine.inputs import load_cost
+from simulator.results.facts import Facts
+from tests.synthetic import make_pool
+from traces.recordings.files import build_recording
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 POLICIES = {path.stem: yaml.safe_load(path.read_text()) for path in CONF.glob("policy/*.yaml")}
@@ -265,7 +261,7 @@ def test_status_1_when_rounds_differ_but_not_from_a_near_tie(task, monkeypatch):
     assert status == 1
     assert "runs that differ: 1" in out
     assert "texts other than plain decoding's: 0" in out
-    monkeypatch.setattr("traces.schema.NEAR_TIE", np.inf)
+    monkeypatch.setattr("traces.recordings.schema.NEAR_TIE", np.inf)
     status, out = task()
     assert status == 0
     assert "runs that differ from a near tie on: 1" in out

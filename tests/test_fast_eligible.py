@@ -9,16 +9,15 @@ import numpy as np
 import pytest
 
 from simulator.cost import HostOverhead
-from simulator.fast import eligible, pays
+from simulator.engine.arrivals import make_workload
+from simulator.engine.compiled import eligible, pays
+from simulator.engine.compiled.rules import FixedWidth, Rule
+from simulator.engine.settings import ServerSettings, Settings
 from simulator.orders import StaticOrder
 from simulator.policies.bastion import Bastion
 from simulator.policies.fixed_chain import FixedChain
 from simulator.policies.sglang_adaptive import SGLangAdaptive
 from simulator.policy import Policy
-from simulator.rules import FixedWidth, Rule
-from simulator.server_settings import ServerSettings
-from simulator.settings import Settings
-from simulator.workload import make_workload
 from tests.fast_cases import cost_of
 from tests.synthetic import make_hidden
 
@@ -128,6 +127,6 @@ def test_short_runs_do_not_pay_for_loading(recording, monkeypatch):
         return pays(make_workload(load, recording, np.arange(9)), recording)
 
     assert asked(1, 1)  # it is loaded
-    monkeypatch.delitem(sys.modules, "simulator.fast.kernel")
+    monkeypatch.delitem(sys.modules, "simulator.engine.compiled.kernel")
     assert [asked(1, 1176), asked(1, 1177)] == [False, True]
     assert [asked(4, 4704), asked(4, 4708)] == [False, True]

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from simulator.cost import StepCost, find_profile, known_profiles
-from simulator.fast.eligible import COST, HOST
-from simulator.fast.kernel import Host, price
-from simulator.fast.prices import prices_of
+from simulator.engine.compiled.eligible import COST, HOST
+from simulator.engine.compiled.kernel import Host, price
+from simulator.engine.compiled.prices import prices_of
 from tests.fast_cases import HOST as TERMS
 from tests.fast_cases import cost_of
 

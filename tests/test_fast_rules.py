@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.fast import kernel
-from simulator.fast.kernel import ANCHOR, WIDTH, Table
-from simulator.fast.plans import ALL, falling
+from simulator.engine.compiled import kernel
+from simulator.engine.compiled.kernel import ANCHOR, WIDTH, Table
+from simulator.engine.compiled.plans import ALL, falling
+from simulator.engine.compiled.rules import FixedWidth, Plain, Rule, SharedBudget, Threshold
 from simulator.orders import BestFirstOrder
 from simulator.policies.cast import Cast
 from simulator.policies.fixed_chain import FixedChain
+from simulator.policies.shared.selection import top_widths
 from simulator.policies.treespark import TreeSpark
 from simulator.policy import Draft, Policy, Step
-from simulator.rules import FixedWidth, Plain, Rule, SharedBudget, Threshold
-from simulator.selection import top_widths
 from tests.fast_cases import POLICIES, cost_of, fitted, tables_of
 from tests.policy_lab import make_load
 from tests.synthetic import make_hidden, make_pool

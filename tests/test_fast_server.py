@@ -8,14 +8,14 @@ import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.fast import feed
-from simulator.fast.server import FastServer
+from simulator.engine.arrivals import LazyWorkload, make_workload
+from simulator.engine.compiled import feed
+from simulator.engine.compiled.server import FastServer
+from simulator.engine.settings import Settings
 from simulator.policies.cast import Cast
+from simulator.policies.checks import verifies_trees
 from simulator.policies.fixed_chain import FixedChain
 from simulator.policies.treespark import TreeSpark
-from simulator.settings import Settings
-from simulator.widths import verifies_trees
-from simulator.workload import LazyWorkload, make_workload
 from tests.fast_cases import (
     HOST,
     POLICIES,
@@ -211,8 +211,8 @@ def test_random_recordings(seed, lengths, kind, profile, name, clients, requests
 
 def test_shipped_policies_at_the_shipped_recording():
     """Real scores, at the batch sizes where budgets and ladders act."""
-    from simulator.inputs import choose_sequences, load_recording
-    from simulator.run import tables_of as cached_tables
+    from simulator.engine.inputs import choose_sequences, load_recording
+    from simulator.engine.run import tables_of as cached_tables
 
     trace = {"recording": "small_semi_t0"}
     recording = load_recording(trace)

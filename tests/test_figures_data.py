@@ -26,9 +26,9 @@ from analysis.prefix_mass import NODES, published_curves, recorded_curve, sorted
 from analysis.profiles import SHIPPED, read_profile, shipped_profile
 from analysis.steps import spent_in_window, steps_in_window
 from analysis.summaries import read_summaries
-from simulator.app import main as simulate
+from simulator.cli.main import main as simulate
 from tests.figure_cases import comparison, steps, summary, write_run
-from traces.errors import InputError
+from traces.common.errors import InputError
 
 
 def _write(folder: Path, *runs: dict) -> Path:

@@ -21,7 +21,7 @@ from analysis.settings import distinctions
 from analysis.summaries import read_summaries
 from analysis.sweeps import sweeps
 from tests.figure_cases import comparison, summary, write_run
-from traces.errors import InputError
+from traces.common.errors import InputError
 
 A, B = "3fa9c1d2" + "0" * 56, "77" * 32
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from simulator import fingerprint
-from simulator.app import main
-from simulator.fingerprint import reached
+from simulator.cli.main import main
+from simulator.engine import fingerprint
+from simulator.engine.fingerprint import reached
 
 ROOT = Path(__file__).resolve().parents[1]
-RUN = "simulator.run"
+RUN = "simulator.engine.run"
 POLICY = """
 from house import Base
 from helper import WIDTH
@@ -83,12 +83,16 @@ def edit(path: Path, old: str, new: str) -> None:
 def test_what_decides_is_run_again_and_what_prints_is_not(place):
     simulated(place)
     numbers = [rate(place)]
-    printing = ("simulator/terminal.py", "simulator/sweep/watch.py", "simulator/progress.py")
-    for name in (*printing, "traces/errors.py", "simulator/policies/treespark.py"):
+    printing = (
+        "simulator/results/printing.py",
+        "simulator/cli/sweep/launch.py",
+        "simulator/progress.py",
+    )
+    for name in (*printing, "traces/common/errors.py", "simulator/policies/treespark.py"):
         with (place / name).open("a") as file:
             file.write("\nNOTHING = 'a word'\n")
     assert "skipped" in simulated(place)
-    engine = "simulator/server.py"
+    engine = "simulator/engine/server.py"
     for path, old, new in (
         ("helper.py", "WIDTH = 7", "WIDTH = 1"),  # what the policy imports
         ("house.py", "min(width, 7)", "2 * width"),  # its base class's file
@@ -118,8 +122,17 @@ def test_a_tournament_plays_again_what_a_helper_changed(place):
 
 def test_the_engine_reaches_what_decides_and_nothing_that_prints():
     found = reached(RUN)
-    assert {"simulator.server", "simulator.orders.kernel", "traces.recording"} <= found.keys()
-    rooms = ("simulator.terminal", "simulator.app", "simulator.sweep", "simulator.policies")
+    assert {
+        "simulator.engine.server",
+        "simulator.orders.kernels.best_first",
+        "traces.recordings.recording",
+    } <= found.keys()
+    rooms = (
+        "simulator.results.printing",
+        "simulator.cli.main",
+        "simulator.cli.sweep.launch",
+        "simulator.policies",
+    )
     assert not [name for name in found if name.startswith((*rooms, *fingerprint.PRINTING))]
     assert "numpy" not in reached("simulator.policies.cast")
 

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from simulator.fleet import join_shortest_queue, least_loaded, round_robin
-from simulator.lag import Lagged
+from simulator.engine.fleet import join_shortest_queue, least_loaded, round_robin
+from simulator.engine.lagged_policy import Lagged
+from simulator.engine.settings import ServerSettings
 from simulator.policy import Policy
-from simulator.server_settings import ServerSettings
 from tests.serving import STEP_S, ConstantCost, Plain, Watched, serve
 from tests.synthetic import make_geometric, make_pool
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from simulator.app import main
-from traces.catalog import recording_path
+from simulator.cli.main import main
+from traces.recordings.catalog import recording_path
 
 HUGE = "1" + "0" * 400
 CALIBRATION = recording_path("small_block_t0").with_name("small_block_t0.calibration.json")

@@ -16,21 +16,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis.json_file import read_json
 from analysis.profiles import shipped_profile
-from simulator.app import main as simulate
+from simulator.cli.main import main as simulate
+from simulator.cli.overrides import overrides_of
 from simulator.cost import read_profile
-from simulator.latency_file import overrides_of
-from simulator.load_policy import make_policy
-from simulator.tournament.rivals import read_rivals
+from simulator.policies.loading import make_policy
+from simulator.studies.contest.entrants import read_rivals
 from tests.fuzz.guards import inside
 from tests.fuzz.profiles import make_profile
 from tests.fuzz.trees import BOMBS
 from tests.synthetic import make_pool
-from traces.errors import InputError
-from traces.io import read_recording, write_recording
-from traces.plain_yaml import load_yaml
-from traces.strict_json import DEEPEST, loads
+from traces.common.errors import InputError
+from traces.common.json import DEEPEST, loads, read_json
+from traces.common.yaml import load_yaml
+from traces.recordings.files import read_recording, write_recording
 
 ROOT = Path(__file__).parents[1]
 CASES, SEED = 500, 0
@@ -246,7 +245,7 @@ def test_policies_of_a_file_of_rivals_stay_below_it(tree, monkeypatch):
 
 def test_parts_of_a_checkpoint_lie_beside_its_index(tree):
     pytest.importorskip("torch")
-    from real_runner.checkpoints.files import open_checkpoint
+    from real_runner.models.hub.files import open_checkpoint
 
     folder = tree / "in"
     (folder / "config.json").write_text("{}")
@@ -261,7 +260,7 @@ def test_parts_of_a_checkpoint_lie_beside_its_index(tree):
 
 def test_drafters_of_a_pair_lie_in_its_folder(tmp_path):
     pytest.importorskip("torch")
-    from real_runner.pair.load import SHIPPED, load_pair
+    from real_runner.models.small.load import SHIPPED, load_pair
 
     shutil.copytree(SHIPPED, tmp_path / "pair")
     path = tmp_path / "pair" / "config.json"

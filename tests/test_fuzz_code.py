@@ -23,8 +23,8 @@ IMPORTERS = {
     "analysis/__main__.py",
     "analysis/figures.py",
     "real_runner/app.py",
-    "simulator/load_policy.py",
-    "simulator/paper/__init__.py",
+    "simulator/policies/loading.py",
+    "simulator/studies/published/__init__.py",
 }
 
 
@@ -125,7 +125,7 @@ def test_what_counts_as_running_code(code, count):
 
 def test_every_yaml_of_a_user_is_read_plainly():
     """`yaml.safe_load` is left to files of this project's own folders."""
-    own = {"simulator/cost/shapes.py", "analysis/prefix_mass.py"}
+    own = {"traces/profiles/devices.py", "analysis/prefix_mass.py"}
     users = {
         str(path.relative_to(ROOT))
         for path in _packages()

@@ -9,12 +9,12 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from analysis.columns import COUNTS, read_columns
-from simulator.capacity.trial import read_trial
-from simulator.tournament.store import Store, fits
+from simulator.studies.capacity.trial import read_trial
+from simulator.studies.store import Store, fits
 from tests.fuzz import stores
 from tests.fuzz.tensors import joined
-from traces.errors import InputError
+from traces.common.columns import COUNTS, read_columns
+from traces.common.errors import InputError
 from traces.importers.files import read_sources
 
 
@@ -121,7 +121,7 @@ def test_samples_of_a_pass_stand_there_once(tmp_path):
 
 def test_a_part_whose_name_no_disk_takes_is_missing(tmp_path):
     pytest.importorskip("torch")
-    from real_runner.checkpoints.files import open_checkpoint
+    from real_runner.models.hub.files import open_checkpoint
 
     (tmp_path / "config.json").write_text("{}")
     index = {"weight_map": {"w": "a" * 300 + ".safetensors"}}
@@ -137,7 +137,7 @@ def test_a_part_whose_name_no_disk_takes_is_missing(tmp_path):
 )  # fmt: skip
 def test_tensors_of_a_checkpoint_lie_in_their_file(tmp_path, entry):
     pytest.importorskip("torch")
-    from real_runner.checkpoints.files import open_checkpoint
+    from real_runner.models.hub.files import open_checkpoint
 
     (tmp_path / "config.json").write_text("{}")
     good = {"dtype": "F32", "shape": [2, 4], "data_offsets": [0, 32]}

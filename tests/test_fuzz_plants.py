@@ -15,7 +15,7 @@ import pytest
 from tests.fuzz import cases, run
 from tests.fuzz.cases import ACCEPTED, FAULT, REFUSED, Bench, Target
 from tests.fuzz.guards import alarm
-from traces.errors import InputError
+from traces.common.errors import InputError
 
 ROOT = Path(__file__).parents[1]
 MOST = 1000  # cases until a fault must have been found
@@ -145,25 +145,25 @@ def _nothing(*words):
 
 
 GUTTED = [
-    ("recording pool", "traces.validate_scores._refuse_duplicates", _nothing),
-    ("recording pool", "traces.validate_scores._check_sums", _nothing),
-    ("recording pool", "traces.validate_scores._check_path_in_pool", _nothing),
-    ("recording pool sampled", "traces.validate._check_anchors", _nothing),
-    ("recording tree", "traces.validate_tree._check_siblings", _nothing),
-    ("manifest", "traces.manifest._check_agree", _nothing),
-    ("workload csv", "traces.workloads.clock.Clock.relative_s", _unsorted),
-    ("workload mooncake", "traces.workloads.clock.Clock.relative_s", _unsorted),
-    ("latency profile", "simulator.cost.tables.check_sorted", _nothing),
-    ("latency profile", "simulator.cost.header.load_yaml", _unsafe_yaml),
-    ("latency=FILE.yaml", "simulator.latency_file.load_yaml", json.loads),
-    ("paired", "analysis.columns._check_numbers", _nothing),
-    ("paired", "analysis.columns._check", _nothing),
-    ("steps", "analysis.columns._check", _nothing),
+    ("recording pool", "traces.recordings.validate._refuse_duplicates", _nothing),
+    ("recording pool", "traces.recordings.validate._check_sums", _nothing),
+    ("recording pool", "traces.recordings.validate._check_path_in_pool", _nothing),
+    ("recording pool sampled", "traces.recordings.validate._check_anchors", _nothing),
+    ("recording tree", "traces.recordings.validate._check_siblings", _nothing),
+    ("manifest", "traces.recordings.manifest._check_agree", _nothing),
+    ("workload csv", "traces.workloads.workload_file.Clock.relative_s", _unsorted),
+    ("workload mooncake", "traces.workloads.workload_file.Clock.relative_s", _unsorted),
+    ("latency profile", "traces.profiles.tables.check_sorted", _nothing),
+    ("latency profile", "traces.profiles.header.load_yaml", _unsafe_yaml),
+    ("latency=FILE.yaml", "simulator.cli.overrides.load_yaml", json.loads),
+    ("paired", "traces.common.columns._check_numbers", _nothing),
+    ("paired", "traces.common.columns._check", _nothing),
+    ("steps", "traces.common.columns._check", _nothing),
     ("compare", "analysis.summaries.check_summary", _nothing),
     ("reliability", "analysis.reliability._curve", _nothing),
     ("validation", "analysis.validation_checks._check_error", _nothing),
-    ("tournament store", "simulator.tournament.store.fits", lambda value, kind: True),
-    ("capacity store", "simulator.tournament.store.fits", lambda value, kind: True),
+    ("tournament store", "simulator.studies.store.fits", lambda value, kind: True),
+    ("capacity store", "simulator.studies.store.fits", lambda value, kind: True),
     ("import cast-rounds", "traces.importers.cast_log._loaded", _unsafe_torch),
 ]
 

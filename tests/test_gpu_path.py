@@ -12,10 +12,10 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from real_runner.probing.header import file_name, short_name  # noqa: E402
-from real_runner.probing.shapes import SHAPES, random_pair  # noqa: E402
-from real_runner.tasks import gpu  # noqa: E402
-from simulator.cost import StepCost, read_profile  # noqa: E402
+from real_runner.probing.header import file_name, short_name
+from real_runner.probing.shapes import SHAPES, random_pair
+from real_runner.tasks import gpu
+from simulator.cost import StepCost, read_profile
 
 ROOT = Path(__file__).parents[1]
 CPU = torch.device("cpu")
@@ -193,7 +193,7 @@ def test_files_are_called_after_the_gpu(gpu_name, name):
 )
 def test_real_shapes_have_the_published_size(name, billions, drafter):
     """On the meta device: no weights are made."""
-    from real_runner.checkpoints.drafter import CheckpointDrafter
+    from real_runner.models.hub.drafter import CheckpointDrafter
     from real_runner.probing import shapes
 
     shape = SHAPES[name]

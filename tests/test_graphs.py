@@ -9,21 +9,16 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from real_runner.engine import graphs as graphs_module  # noqa: E402
-from real_runner.engine.attend import DenseAttend, mixed  # noqa: E402
-from real_runner.engine.engine import Engine, Settings, block_scores, draft_head  # noqa: E402
-from real_runner.engine.graphs import (  # noqa: E402
-    GRAPH_SIZES,
-    GraphedVerify,
-    next_size,
-    whole_columns,
-)
-from real_runner.engine.pack import PACKINGS, Trees, device_mask, layout, pack  # noqa: E402
-from real_runner.engine.walk import DrawAndMatch, GreedyMatch, KeyedDraws  # noqa: E402
-from real_runner.probing.shapes import random_pair  # noqa: E402
-from simulator.orders import BestFirstOrder  # noqa: E402
-from tests.tiny_pair import FREE, KINDS, random_prompts, tiny_pair  # noqa: E402
-from traces.errors import InputError  # noqa: E402
+from real_runner.engine import graphs as graphs_module
+from real_runner.engine.attend import DenseAttend, mixed
+from real_runner.engine.engine import Engine, Settings, block_scores, draft_head
+from real_runner.engine.graphs import GRAPH_SIZES, GraphedVerify, next_size, whole_columns
+from real_runner.engine.pack import PACKINGS, Trees, device_mask, layout, pack
+from real_runner.engine.walk import DrawAndMatch, GreedyMatch, KeyedDraws
+from real_runner.probing.shapes import random_pair
+from simulator.orders import BestFirstOrder
+from tests.tiny_pair import FREE, KINDS, random_prompts, tiny_pair
+from traces.common.errors import InputError
 
 CPU = torch.device("cpu")
 SIZES = (1, 2, 4, 8, 16, 24, 32)

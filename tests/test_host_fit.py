@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.app import main
+from simulator.cli.main import main
 from simulator.cost import HostOverhead, StepCost, build_step_cost, find_profile
-from simulator.cost.host_fit import TERMS, TREE_TERMS, fit_host, term_counts
+from simulator.cost.host import TERMS, TREE_TERMS, fit_host, term_counts
 
 KNOWN = HostOverhead(
     round_s=2e-3,

@@ -10,14 +10,15 @@ import pytest
 import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from simulator.app import main
-from simulator.command_line import BESIDE, composed_jobs, normalised, parse
-from simulator.given import defaults, given
-from simulator.idle import idle
-from simulator.idle_rules import PUBLISHED, READ_BY, RULES
-from simulator.paper import TABLES
-from simulator.settings import GROUPS, OF_TASKS, OPTIONAL, SCALARS, TASKS
-from simulator.tournament.options import read_option
+from simulator.cli.given import defaults, given
+from simulator.cli.idle import idle
+from simulator.cli.idle_rules import PUBLISHED, READ_BY, RULES
+from simulator.cli.main import main
+from simulator.cli.overrides import BESIDE, normalised
+from simulator.cli.survey import composed_jobs, parse
+from simulator.engine.settings import GROUPS, OF_TASKS, OPTIONAL, SCALARS, TASKS
+from simulator.studies.contest.entrants import read_option
+from simulator.studies.published import TABLES
 
 CONF = Path(__file__).parents[1] / "conf"
 EXPERIMENTS = sorted(path.stem for path in (CONF / "experiment").glob("*.yaml"))

@@ -20,7 +20,9 @@ def python(code: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("module", ["simulator", "simulator.run, simulator.tasks, simulator.app"])
+@pytest.mark.parametrize(
+    "module", ["simulator", "simulator.engine.run, simulator.studies, simulator.cli.main"]
+)
 def test_nothing_heavy_is_loaded(module):
     loaded = python(f"import {module}, sys; print(*sys.modules)").split()
     assert "simulator" in loaded
@@ -33,7 +35,7 @@ def test_numpy_is_most_of_the_import():
     seconds = python(
         "from time import perf_counter as now\n"
         "start = now(); import numpy; middle = now()\n"
-        "import simulator, simulator.run; end = now()\n"
+        "import simulator, simulator.engine.run; end = now()\n"
         "print(middle - start, end - middle)"
     )
     numpy_s, ours_s = map(float, seconds.split())

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from simulator.cost.profile import read_profile
 from traces.app import _parser
-from traces.errors import InputError
+from traces.common.errors import InputError
 from traces.importers.command import FORMATS
 from traces.importers.points import read_points
-from traces.io import read_recording
+from traces.profiles.profile import read_profile
+from traces.recordings.files import read_recording
 
 CASES = 100
 FACTS = ["--hardware", "h", "--model", "m", "--num-gpus", "1", "--dtype", "d", "--source", "s"]

@@ -18,7 +18,7 @@ from analysis.__main__ import main as analyse
 from tests.figure_cases import summary, write_run
 from tests.importing import RESULT, imported, refusal
 from traces.__main__ import main
-from traces.errors import InputError
+from traces.common.errors import InputError
 from traces.importers.points import objectives_in, read_points
 
 TRACES = {

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import yaml
 
-from simulator.app import main as simulate
+from simulator.cli.main import main as simulate
 from simulator.cost import build_step_cost
-from simulator.cost.profile import read_profile
 from tests import importing
 from traces.__main__ import main
+from traces.profiles.profile import read_profile
 
 FACTS = ["--hardware", "H100", "--model", "some-8b", "--num-gpus", "1", "--dtype", "bfloat16"]
 SINGLE = {

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simulator.app import main as simulate
+from simulator.cli.main import main as simulate
 from traces.__main__ import main
-from traces.io import read_recording
+from traces.recordings.files import read_recording
 
 torch = pytest.importorskip("torch")
 
@@ -164,8 +164,8 @@ def test_rtable_is_the_mean_over_rounds(here, capsys):
 
 def test_cast_width_by_hand(here):
     """rho of one depth-1 pool of 8 and a line of the profile; the rule is tested elsewhere."""
-    from simulator import rtable
-    from simulator.width_rule import deploy_width, fit_line, stop_width
+    from simulator.policies.shared.stop_rules import deploy_width, fit_line, stop_width
+    from simulator.studies import rtable
 
     assert imported(rounds()) == 0
     cfg = {

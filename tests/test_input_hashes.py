@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from simulator.app import main
+from simulator.cli.main import main
 from simulator.cost import find_profile
-from simulator.fingerprint import own_sources
+from simulator.engine.fingerprint import own_sources
 
 SHIPPED = Path(__file__).parents[1] / "traces" / "latency"
 
@@ -50,7 +50,7 @@ def test_profile_and_policy(here, summary):
     assert found["latency"]["profile"] == "gpu"
     assert found["latency"]["content_hash"] == find_profile("b300").content_hash
     node = {"_target_": "simulator.policies.cast.Cast"}
-    code = own_sources("simulator.run", node)
+    code = own_sources("simulator.engine.run", node)
     assert found["policy_code"] == {"target": node["_target_"], "sha256": code}
 
 

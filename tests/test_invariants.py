@@ -7,8 +7,8 @@ import copy
 import numpy as np
 import pytest
 
-from simulator.invariants import Accounts, InvariantError, check_invariants
-from simulator.ledger import Facts
+from simulator.results.facts import Facts
+from simulator.results.invariants import Accounts, InvariantError, check_invariants
 from tests.serving import ConstantCost, Watched, serve
 from tests.synthetic import make_pool
 

@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("torch")
 
 from simulator.orders import BlockScores, build_block, build_order
-from simulator.orders.sampled import SampledOrder
+from simulator.orders.families.sampled import SampledOrder
 from tests.sampled_cases import (
     block_of,
     draws_of,
@@ -16,8 +16,8 @@ from tests.sampled_cases import (
     one_law,
     text_recording,
 )
-from traces.io import build_recording
-from traces.scores import log_softmax
+from traces.recordings.files import build_recording
+from traces.recordings.scores import log_softmax
 
 COUNT, VOCAB, DEPTHS = 100_000, 4, 2
 SIZE = VOCAB * VOCAB * (DEPTHS + 1)

@@ -6,15 +6,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from simulator.app import folder_name, main
+from simulator.cli.main import folder_name, main
 from simulator.cost import StepCost, find_profile
-from simulator.cost.surface import _regimes_apart
-from simulator.goodput import meets
+from simulator.cost.verify import _regimes_apart
 from simulator.orders import ChainOrder, build_order, cache, order_table
-from simulator.window import FULL_BATCH, Window
+from simulator.results.goodput import meets
+from simulator.results.window import FULL_BATCH, Window
 from tests.synthetic import make_pool
-from traces.errors import InputError
-from traces.io import write_recording
+from traces.common.errors import InputError
+from traces.recordings.files import write_recording
 
 
 def test_no_two_jobs_share_a_folder():

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from traces.keyed_noise import gumbel, keyed_draw
+from traces.common.keyed_noise import gumbel, keyed_draw
 
 
 def test_same_key_same_noise_and_prefix_of_a_larger_vocabulary():

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from simulator.cost import find_profile
-from simulator.kv_blocks import KvBlocks
-from simulator.reading import Entry, Reading
-from simulator.server_settings import ServerSettings
+from simulator.engine.kv_cache import KvBlocks
+from simulator.engine.prefill_queue import Entry, Reading
+from simulator.engine.settings import ServerSettings
 from tests.serving import STEP_S, ConstantCost, Plain, Watched, serve
 from tests.synthetic import make_pool
-from traces.errors import InputError
+from traces.common.errors import InputError
 
 U = STEP_S
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from simulator.cost import Source, StepTime
-from simulator.ledger import Ledger, Serving, Texts, texts_of
+from simulator.engine.arrivals import Workload
 from simulator.policy import Load, Outcome
-from simulator.workload import Workload
+from simulator.results.facts import Ledger, Serving, Texts, texts_of
 from tests.synthetic import make_geometric
 
 TEXTS = Texts(np.array([1, 0]), np.array([7, 9]), np.array([2, 3]))

@@ -5,14 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simulator.lengths import Lengths
-from simulator.run import Job, simulate
-from simulator.settings import Settings
-from simulator.workload import BLOCK, LazyWorkload, make_workload
-from simulator.workload_settings import WorkloadSettings, read_workload
+from simulator.engine.arrivals import BLOCK, LazyWorkload, make_workload
+from simulator.engine.run import Job, simulate
+from simulator.engine.settings import Settings, WorkloadSettings, read_workload
+from simulator.engine.traffic_file import Lengths
 from tests.serving import ConstantCost, Plain
 from tests.synthetic import make_pool
-from traces.errors import InputError
+from traces.common.errors import InputError
 
 
 @pytest.fixture(scope="module")

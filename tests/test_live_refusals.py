@@ -8,10 +8,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from real_runner.app import main  # noqa: E402
-from real_runner.pair.load import SHIPPED  # noqa: E402
-from real_runner.recording.record import split_lines  # noqa: E402
-from real_runner.recording.texts import Text  # noqa: E402
+from real_runner.app import main
+from real_runner.models.small.load import SHIPPED
+from real_runner.recording.record import split_lines
+from real_runner.recording.texts import Text
 
 REFUSED = [
     (["task=exact", "policy=null"], "Config group override"),

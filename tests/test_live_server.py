@@ -10,18 +10,18 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from real_runner.engine.walk import Walk  # noqa: E402
-from real_runner.serving import server as server_module  # noqa: E402
-from real_runner.serving.arena import Served  # noqa: E402
-from real_runner.serving.requests import Requests  # noqa: E402
-from real_runner.serving.server import LiveServer, step_time  # noqa: E402
-from real_runner.serving.validation import _fit_columns, deferred_tokens  # noqa: E402
-from simulator.orders import ChainOrder  # noqa: E402
-from simulator.orders.table import OrderTable  # noqa: E402
-from simulator.policy import Policy  # noqa: E402
-from simulator.workload import Workload  # noqa: E402
-from tests.serving import ConstantCost, Plain  # noqa: E402
-from tests.synthetic import make_pool  # noqa: E402
+from real_runner.engine.walk import Walk
+from real_runner.serving import server as server_module
+from real_runner.serving.requests import Requests
+from real_runner.serving.server import LiveServer, step_time
+from real_runner.validating.arena import Served
+from real_runner.validating.validation import _fit_columns, deferred_tokens
+from simulator.engine.arrivals import Workload
+from simulator.orders import ChainOrder
+from simulator.orders.table import OrderTable
+from simulator.policy import Policy
+from tests.serving import ConstantCost, Plain
+from tests.synthetic import make_pool
 
 # Seconds, powers of two: sums are exact.
 PREFILL, DRAFT, ORDER, ALLOCATE, VERIFY, COMMIT, OBSERVE, HOOK = (2.0**-n for n in range(3, 11))

@@ -8,12 +8,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from simulator.acceptance import acceptance, by_domain, near_ties, rate_by_depth
-from simulator.fairness import JainSums
-from simulator.goodput import meets, parse_goodput
-from simulator.ledger import Facts
-from simulator.measures import live_numbers, measure
-from simulator.metrics import (
+from simulator.results.facts import Facts
+from simulator.results.goodput import meets, parse_goodput
+from simulator.results.latency import (
     chunk_gaps,
     latency,
     request_goodput,
@@ -22,12 +19,20 @@ from simulator.metrics import (
     step_parts,
     throughput,
 )
-from simulator.request_sums import RequestSums
-from simulator.step_sums import StepSums
-from simulator.window import find_window
+from simulator.results.summary import live_numbers, measure
+from simulator.results.sums import (
+    JainSums,
+    RequestSums,
+    StepSums,
+    acceptance,
+    by_domain,
+    near_ties,
+    rate_by_depth,
+)
+from simulator.results.window import find_window
 from tests.serving import Plain, serve
 from tests.synthetic import make_geometric
-from traces.errors import InputError
+from traces.common.errors import InputError
 
 
 def columns(**values) -> dict[str, np.ndarray]:
@@ -366,7 +371,7 @@ def test_window_counts_what_happens_between_its_completions():
 
 def test_acceptance_in_the_counts_of_vllm():
     # five drafts of 4 nodes accept 0, 1, 1, 3, 0: depth 1 three times, depths 2 and 3 once
-    from simulator.acceptance import _counted_as_vllm
+    from simulator.results.sums import _counted_as_vllm
 
     counts = _counted_as_vllm(np.array([2, 2, 0, 1]), 20)
     assert counts["spec_decode_num_drafts"] == 5

@@ -19,10 +19,10 @@ from simulator.orders import (
     build_block,
     build_order,
     cache,
-    kernel,
-    vectors,
 )
-from simulator.orders import block as block_module
+from simulator.orders import scores as block_module
+from simulator.orders.kernels import best_first as kernel
+from simulator.orders.kernels import simd as vectors
 from tests import naive_orders as naive
 from tests.order_recordings import order_recordings
 from tests.synthetic import make_hidden

@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 import yaml
 
-from simulator.app import main
+from simulator.cli.main import main
 from simulator.cost import StepCost, find_profile
-from simulator.inputs import load_cost
-from simulator.load_policy import make_policy
-from simulator.run import Job, prepare, tables_of
-from simulator.settings import Settings
-from simulator.tournament.options import read_option
+from simulator.engine.inputs import load_cost
+from simulator.engine.run import Job, prepare, tables_of
+from simulator.engine.settings import Settings
+from simulator.policies.loading import make_policy
+from simulator.studies.contest.entrants import read_option
 from tests.test_profiles import HEADER
-from traces.errors import InputError
-from traces.io import read_recording
+from traces.common.errors import InputError
+from traces.recordings.files import read_recording
 
 ROOT = Path(__file__).parents[1]
 SHIPPED = ROOT / "traces" / "latency"

@@ -5,13 +5,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from real_runner.generate import BANNED, decode  # noqa: E402
-from real_runner.pair.config import DrafterConfig, TargetConfig  # noqa: E402
-from real_runner.recording.texts import Prompt, Text, write_texts  # noqa: E402
-from real_runner.recording.trace import draft_hidden, pool_scores, trace_target  # noqa: E402
-from real_runner.train.text import EOS  # noqa: E402
-from tests.tiny_pair import KINDS, TAPS, continuation, full_draft, tiny_pair  # noqa: E402
-from traces.errors import InputError  # noqa: E402
+from real_runner.models.small.config import DrafterConfig, TargetConfig
+from real_runner.models.small.generate import BANNED, decode
+from real_runner.recording.texts import Prompt, Text, write_texts
+from real_runner.recording.trace import draft_hidden, pool_scores, trace_target
+from real_runner.training.text import EOS
+from tests.tiny_pair import KINDS, TAPS, continuation, full_draft, tiny_pair
+from traces.common.errors import InputError
 
 PROMPTS, SEEDS = [[0, 9, 8, 7], [0, 30], [0, 11, 12, 13, 14, 15, 16]], [101, 102, 103]
 

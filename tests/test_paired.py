@@ -14,7 +14,7 @@ import pytest
 from pyarrow import parquet
 
 from analysis.__main__ import main
-from simulator.app import main as simulate
+from simulator.cli.main import main as simulate
 
 
 @pytest.fixture(scope="module")

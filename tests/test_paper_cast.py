@@ -9,11 +9,14 @@ import numpy as np
 import pytest
 
 import traces
-from simulator import paper, published
 from simulator.orders import ChainOrder, order_table, prefix_mass
-from simulator.paper import cast_latency, cast_mass, cast_width
-from simulator.width_rule import DEPLOYED_WIDTHS, published_mass_curve
-from traces.errors import InputError
+from simulator.policies.shared.stop_rules import DEPLOYED_WIDTHS, published_mass_curve
+from simulator.studies import published as paper
+from simulator.studies.published import cast as cast_latency
+from simulator.studies.published import cast as cast_mass
+from simulator.studies.published import cast as cast_width
+from simulator.studies.published import decoding as published
+from traces.common.errors import InputError
 
 LATENCY = Path(traces.__file__).parent / "latency"
 TRACE = {"recording": "small_block_t0", "split": "report", "domains": None}

@@ -10,11 +10,21 @@ import pytest
 import yaml
 
 import traces
-from simulator.command_line import CONF, job_overrides, parse
-from simulator.paper import DECODING, TABLES, lines
-from simulator.paper.dspark_cliff import measured
-from simulator.paper.sweeps import ELSEWHERE, PROBES, read_printed, read_sweeps, stated
-from simulator.paper.text import number, percent, span, table
+from simulator.cli.overrides import CONF
+from simulator.cli.survey import job_overrides, parse
+from simulator.studies.published import DECODING, TABLES, lines
+from simulator.studies.published.common import (
+    ELSEWHERE,
+    PROBES,
+    number,
+    percent,
+    read_printed,
+    read_sweeps,
+    span,
+    stated,
+    table,
+)
+from simulator.studies.published.dspark import measured
 
 FOLDER = Path(traces.__file__).parent / "published"
 

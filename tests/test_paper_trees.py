@@ -7,20 +7,17 @@ import math
 import numpy as np
 import pytest
 
-from simulator.inputs import load_recording
+from simulator.engine.inputs import load_recording
 from simulator.orders import BestFirstOrder, order_table
-from simulator.paper import (
-    dspark_cliff,
-    dspark_lengths,
-    treespark_budget,
-    treespark_load,
-    treespark_theta,
-)
-from simulator.paper.treespark_budget import BLOCK, BUDGETS
-from simulator.paper.treespark_theta import lines as theta_lines
-from simulator.paper.treespark_theta import published_theta
-from simulator.tournament.options import read_option
-from traces.errors import InputError
+from simulator.studies.contest.entrants import read_option
+from simulator.studies.published import dspark as dspark_cliff
+from simulator.studies.published import dspark as dspark_lengths
+from simulator.studies.published import treespark as treespark_budget
+from simulator.studies.published import treespark as treespark_load
+from simulator.studies.published import treespark as treespark_theta
+from simulator.studies.published.treespark import BLOCK, BUDGETS, published_theta
+from simulator.studies.published.treespark import treespark_theta_lines as theta_lines
+from traces.common.errors import InputError
 
 SEMI = {"recording": "small_semi_t0", "split": "report", "domains": None}
 CONFIG = {

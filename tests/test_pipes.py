@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from traces.pipes import until_closed
+from traces.common.files import until_closed
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -21,8 +21,8 @@ from simulator.policies.tuned_chain import TunedChain
 from simulator.policy import Lab
 from tests.policy_lab import DEPTHS, make_lab, make_load, make_recording, make_step, prepared
 from tests.synthetic import make_geometric
-from traces.errors import InputError
-from traces.recording import Recording
+from traces.common.errors import InputError
+from traces.recordings.recording import Recording
 
 YAMLS = sorted((Path(__file__).parents[1] / "conf" / "policy").glob("*.yaml"))
 

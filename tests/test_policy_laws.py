@@ -18,11 +18,11 @@ pytest.importorskip("torch")
 
 from real_runner.engine.wrong import TopKWithFullResiduals
 from simulator.cost import StepCost, find_profile
-from simulator.load_policy import make_policy
+from simulator.engine.run import fit, tables_of
 from simulator.orders import DraftHead, OrderTable, build_block
-from simulator.orders.sampled import SampledOrder
+from simulator.orders.families.sampled import SampledOrder
+from simulator.policies.loading import make_policy
 from simulator.policy import Draft, Load, Outcome, Step
-from simulator.run import fit, tables_of
 from tests.confidence import with_confidence
 from tests.sampled_cases import (
     block_of,

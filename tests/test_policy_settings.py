@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from simulator.cost import StepCost, find_profile
-from simulator.load_policy import make_policy
-from simulator.orders.refusal import refusal
-from simulator.run import Job, prepare, tables_of
-from simulator.settings import Settings
-from simulator.tournament.options import names, read_option
+from simulator.engine.run import Job, prepare, tables_of
+from simulator.engine.settings import Settings
+from simulator.orders.specs import refusal
+from simulator.policies.loading import make_policy
+from simulator.studies.contest.entrants import names, read_option
 from tests.synthetic import make_pool
-from traces.errors import InputError
+from traces.common.errors import InputError
 
 BAD = (0, -1, 40_000, "x", 1.5, True)
 COUNTS = [

@@ -11,19 +11,19 @@ import simpy
 import yaml
 from pyarrow import parquet
 
-from simulator.app import main
+from simulator.cli.main import main
 from simulator.cost import PrefillRow, Source, StepCost, StepTime, find_profile, read_profile
-from simulator.fleet import Fleet
-from simulator.ledger import Facts, Ledger, texts_of
-from simulator.metrics import chunk_gaps, prefill_ms, request_times, throughput
+from simulator.engine.arrivals import Workload
+from simulator.engine.fleet import Fleet
 from simulator.orders import build_order
-from simulator.window import FULL_BATCH, WHOLE_RUN, Window, find_window
-from simulator.workload import Workload
+from simulator.results.facts import Facts, Ledger, texts_of
+from simulator.results.latency import chunk_gaps, prefill_ms, request_times, throughput
+from simulator.results.window import FULL_BATCH, WHOLE_RUN, Window, find_window
 from tests.serving import STEP_S, ConstantCost, Plain, Watched, serve
 from tests.synthetic import make_geometric, make_pool
 from tests.test_profiles import DRAFT, HEADER, VERIFY
-from traces.errors import InputError
-from traces.io import read_recording
+from traces.common.errors import InputError
+from traces.recordings.files import read_recording
 
 U = STEP_S / 4  # of time: a step takes 4, a prompt token 1; sums are exact in binary
 TABLE = "prompt_tokens,prefill_ms\n10,3\n30,5\n50,9\n"

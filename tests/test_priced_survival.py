@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from simulator.cost import StepCost, find_profile
-from simulator.inputs import settled
-from simulator.orders.sampled import SampledOrder
+from simulator.engine.inputs import settled
+from simulator.orders.families.sampled import SampledOrder
 from simulator.policies.priced_survival import PricedSurvival
 from simulator.policy import Outcome
 from tests.policy_lab import make_lab, make_load, make_recording, make_step, prepared
 from tests.synthetic import make_hidden
-from traces.errors import InputError
+from traces.common.errors import InputError
 
 
 @pytest.fixture(scope="module", params=["pool", "hidden"])

@@ -9,11 +9,17 @@ import numpy as np
 import pytest
 
 from simulator.cost import HostOverhead
+from simulator.policies.priced_survival.accounts import LONGEST, REST, Account, Accounts
+from simulator.policies.priced_survival.limits import TpotWeights
+from simulator.policies.priced_survival.offer import Offer, attention_s, offer_of
+from simulator.policies.priced_survival.token_worth import (
+    AHEAD,
+    Worth,
+    _rounds_ahead,
+    _slope,
+    expected,
+)
 from simulator.policy import Draft, Load, Outcome, Step
-from simulator.price import LONGEST, REST, Account, Accounts
-from simulator.pricing import Offer, attention_s, offer_of
-from simulator.slo import TpotWeights
-from simulator.worth import AHEAD, Worth, _rounds_ahead, _slope, expected
 
 SURVIVAL = np.array([0.9, 0.6, 0.5, 0.3, 0.25, 0.22, 0.2, 0.19, 0.18, 0.17, 0.1])
 STAIRCASE = np.array([10.0] * 4 + [12.0] * 7 + [14.0])  # seconds with 0..11 nodes

@@ -16,11 +16,11 @@ from omegaconf import OmegaConf
 
 torch = pytest.importorskip("torch")
 
-import real_runner.load  # noqa: E402
-from real_runner.app import main  # noqa: E402
-from real_runner.engine.engine import Engine, Settings  # noqa: E402
-from real_runner.load import load_live  # noqa: E402
-from real_runner.probing import (  # noqa: E402
+import real_runner.models.loading
+from real_runner.app import main
+from real_runner.engine.engine import Engine, Settings
+from real_runner.models.loading import load_live
+from real_runner.probing import (
     DoesNotFit,
     Grid,
     PrefillCell,
@@ -32,15 +32,15 @@ from real_runner.probing import (  # noqa: E402
     profile_of,
     share,
 )
-from real_runner.probing.assemble import never_falling  # noqa: E402
-from real_runner.probing.grid import cells_of  # noqa: E402
-from real_runner.probing.plan import command_line, read_probe  # noqa: E402
-from real_runner.probing.trees import made_up_trees  # noqa: E402
-from simulator.command_line import CONF  # noqa: E402
-from simulator.cost import Source, StepCost, read_profile  # noqa: E402
-from simulator.inputs import load_recording  # noqa: E402
-from simulator.summary import what_if_reason  # noqa: E402
-from traces.errors import InputError  # noqa: E402
+from real_runner.probing.assemble import never_falling
+from real_runner.probing.grid import cells_of
+from real_runner.probing.plan import command_line, read_probe
+from real_runner.probing.trees import made_up_trees
+from simulator.cli.survey import CONF
+from simulator.cost import Source, StepCost, read_profile
+from simulator.engine.inputs import load_recording
+from simulator.results.summary import what_if_reason
+from traces.common.errors import InputError
 
 TINY = [
     "task=probe",
@@ -67,7 +67,7 @@ def pair():
 @pytest.fixture
 def loaded(pair, here, monkeypatch):
     """The command line in an empty folder, with the pair at hand."""
-    monkeypatch.setattr(real_runner.load, "load_live", lambda config: pair)
+    monkeypatch.setattr(real_runner.models.loading, "load_live", lambda config: pair)
     return here
 
 
@@ -568,7 +568,9 @@ def test_bad_settings_are_refused(config, key, value, message):
     ],
 )
 def test_a_refusal_is_one_line_before_any_model(here, monkeypatch, capsys, word, message):
-    monkeypatch.setattr(real_runner.load, "load_live", lambda config: pytest.fail("loaded"))
+    monkeypatch.setattr(
+        real_runner.models.loading, "load_live", lambda config: pytest.fail("loaded")
+    )
     assert main([*TINY, word]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: ")

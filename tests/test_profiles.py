@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from simulator.cost import Source, StepCost, find_profile, known_profiles, read_profile
-from simulator.cost.plausible import suspicious
-from traces.errors import InputError
+from traces.common.errors import InputError
+from traces.profiles.devices import suspicious
 
 HEADER = {
     "hardware": "bench",

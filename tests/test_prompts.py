@@ -10,13 +10,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from real_runner import load as loading  # noqa: E402
-from real_runner.app import main  # noqa: E402
-from real_runner.pair.live import live_pair  # noqa: E402
-from real_runner.pair.load import load_pair  # noqa: E402
-from real_runner.recording.record import corpus_prompts  # noqa: E402
-from real_runner.serving import live  # noqa: E402
-from real_runner.serving.prompts import (  # noqa: E402
+from real_runner.app import main
+from real_runner.models import loading
+from real_runner.models.small.live import live_pair
+from real_runner.models.small.load import load_pair
+from real_runner.recording.record import corpus_prompts
+from real_runner.serving import live
+from real_runner.serving.prompts import (
     DOMAIN,
     PromptLine,
     read_prompts,
@@ -24,9 +24,9 @@ from real_runner.serving.prompts import (  # noqa: E402
     request_seeds,
     requests_of_prompts,
 )
-from real_runner.settings import RecordSettings  # noqa: E402
-from traces.catalog import find_recording  # noqa: E402
-from traces.errors import InputError  # noqa: E402
+from real_runner.settings import RecordSettings
+from traces.common.errors import InputError
+from traces.recordings.catalog import find_recording
 
 
 @pytest.fixture(scope="module")

@@ -11,16 +11,16 @@ import pytest
 import yaml
 
 import traces
-from simulator import published
-from simulator.cost.host_fit import fit_host
-from simulator.cost.published import (
+from simulator.cost.host import fit_host
+from simulator.studies.published import decoding as published
+from simulator.studies.published.decoding import (
     PROFILES,
     evaluate,
     evaluate_all,
     fitted_terms,
     read_cells,
 )
-from traces.errors import InputError
+from traces.common.errors import InputError
 
 FOLDER = Path(traces.__file__).parent / "published"
 CONF = Path(__file__).parent.parent / "conf" / "latency"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simulator.workload import Workload
+from simulator.engine.arrivals import Workload
 from tests.queues import (
     OwnService,
     arriving,

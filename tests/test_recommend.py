@@ -10,12 +10,13 @@ from statistics import fmean
 
 import pytest
 
-from simulator.app import INTERRUPTED, main
-from simulator.command_line import composed_jobs, normalised, parse
-from simulator.recommend.options import read_plan
-from simulator.tournament import league
+from simulator.cli.main import INTERRUPTED, main
+from simulator.cli.overrides import normalised
+from simulator.cli.survey import composed_jobs, parse
+from simulator.studies import league
+from simulator.studies.contest.plan import read_recommend_plan
 from tests.known_servers import read_json, write_constant, write_steps, write_texts
-from traces.errors import InputError
+from traces.common.errors import InputError
 
 DEPTHS = 8
 CHAINS = "[autoregressive,{policy: fixed_chain, grid: {length: 1..D}},tuned_chain]"
@@ -277,7 +278,7 @@ def config(files) -> dict:
 def test_the_default_candidates(config):
     """All published rivals, and priced_survival with its grid."""
     default = composed_jobs(parse([]))[0]["recommend"]
-    plan = read_plan(config | {"recommend": default})
+    plan = read_recommend_plan(config | {"recommend": default})
     names = [rival.policy for rival in plan.rivals]
     assert {"treespark", "cast", "dspark", "tuned_chain", "autoregressive"} <= set(names)
     assert names[-1] == "priced_survival"
@@ -306,7 +307,7 @@ def test_the_default_candidates(config):
 )
 def test_bad_settings_are_refused(config, change, message):
     with pytest.raises(InputError) as error:
-        read_plan(config | {"recommend": config["recommend"] | change})
+        read_recommend_plan(config | {"recommend": config["recommend"] | change})
     assert message in str(error.value)
     assert "\n" not in str(error.value)
 

@@ -6,11 +6,11 @@ import shlex
 
 import pytest
 
-from simulator.command_line import composed_jobs, parse
-from simulator.inputs import settled
-from simulator.recommend.command import command_of, overrides_of, written
-from simulator.settings import OF_TASKS
-from simulator.words import normalised
+from simulator.cli.overrides import normalised
+from simulator.cli.survey import composed_jobs, parse
+from simulator.engine.inputs import settled
+from simulator.engine.settings import OF_TASKS
+from simulator.studies.contest.command_line import command_of, overrides_of, written
 
 COMMANDS = [
     [],

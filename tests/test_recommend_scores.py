@@ -8,12 +8,11 @@ from math import isnan
 import numpy as np
 import pytest
 
-from simulator.recommend.choose import Place, Ranking
-from simulator.recommend.drafts import without_drafts
-from simulator.recommend.notes import number_of
-from simulator.recommend.play import Kept
-from simulator.recommend.scores import Score, against, in_domains
-from simulator.tournament.rivals import Entrant
+from simulator.studies.contest.entrants import Entrant
+from simulator.studies.contest.grid import Kept
+from simulator.studies.contest.notes import number_of, without_drafts
+from simulator.studies.contest.scores import GridScore, against, in_domains
+from simulator.studies.contest.tuning import Place, Ranking
 
 PROMPTS = 6
 ENTRANT = Entrant("made_up", "published", {"_target_": "x"})
@@ -31,8 +30,8 @@ def closed(tokens: list[float], seconds: list[float], good: list[float] | None =
     )  # fmt: skip
 
 
-def score(*runs: Kept, by_goodput: bool = False) -> Score:
-    return Score(ENTRANT, runs, np.arange(PROMPTS), by_goodput, resamples=500)
+def score(*runs: Kept, by_goodput: bool = False) -> GridScore:
+    return GridScore(ENTRANT, runs, np.arange(PROMPTS), by_goodput, resamples=500)
 
 
 FAST = closed([60.0, 50, 40, 60, 50, 40], [1.0] * 6)  # 300 tokens in 3 s
@@ -131,7 +130,9 @@ def placed(policy: str, target: str, tokens: float, nodes: float, drafting: floa
     """A policy of ours with a run of 6 prompts of `tokens` each, a second each, of two clients."""
     run = replace(closed([tokens] * 6, [1.0] * 6), nodes=nodes, drafting=drafting)
     node = {"name": policy, "_target_": f"simulator.policies.{target}"}
-    one = Score(Entrant(policy, "default", node), (run,), np.arange(PROMPTS), False, resamples=100)
+    one = GridScore(
+        Entrant(policy, "default", node), (run,), np.arange(PROMPTS), False, resamples=100
+    )
     return Place(one, True, against(one, one))
 
 

@@ -13,8 +13,8 @@ from safetensors.numpy import save_file
 
 from tests.synthetic import make_geometric, make_hidden, make_meta, make_pool, make_tree
 from traces import InputError, find_recording, known_recordings, read_recording, write_recording
-from traces.io import build_recording
-from traces.tree import node_depths, path_nodes
+from traces.recordings.files import build_recording
+from traces.recordings.tree import node_depths, path_nodes
 
 MAKERS = {"pool": make_pool, "hidden": make_hidden, "tree": make_tree}
 

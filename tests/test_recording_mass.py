@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from tests.synthetic import make_pool, make_tree
-from traces.catalog import known_recordings
-from traces.checks import most_mass
-from traces.errors import InputError
-from traces.io import build_recording, read_recording
+from traces.common.errors import InputError
+from traces.recordings.catalog import known_recordings
+from traces.recordings.files import build_recording, read_recording
+from traces.recordings.validate import most_mass
 
 
 def _bfloat16(values: np.ndarray) -> np.ndarray:

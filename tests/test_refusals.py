@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from simulator import run as run_module
-from simulator.app import main
-from simulator.one_line import one_line
-from traces.errors import InputError
+from simulator.cli.errors import one_line
+from simulator.cli.main import main
+from simulator.engine import run as run_module
+from traces.common.errors import InputError
 
 ROOT = Path(__file__).parents[1]
 POLICIES = sorted(path.stem for path in (ROOT / "conf" / "policy").glob("*.yaml"))
@@ -128,7 +128,7 @@ def test_a_failure_while_writing_leaves_no_half_files(here, recorded, monkeypatc
         path.write_bytes(b"half a table")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("simulator.results._write_parquet", full)
+    monkeypatch.setattr("simulator.results.files._write_parquet", full)
     assert main([f"trace={recorded}", "hydra.run.dir=out"]) == 130
     assert list(here.iterdir()) == []
 

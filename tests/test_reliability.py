@@ -11,13 +11,13 @@ import pytest
 
 from analysis.__main__ import main
 from analysis.reliability import read_reliability
-from simulator.calibration import Platt
-from simulator.calibration_file import write_calibration
-from simulator.calibration_fit import Calibration, Fit, fit_calibration
-from simulator.calibration_maps import EdgeMap
-from simulator.isotonic import IsotonicMap
+from simulator.calibration.edge_map import EdgeMap
+from simulator.calibration.errors import measure
+from simulator.calibration.file import write_calibration
+from simulator.calibration.fit import Calibration, Fit, fit_calibration
+from simulator.calibration.isotonic import IsotonicMap
+from simulator.calibration.platt import Platt
 from simulator.orders import BestFirstOrder, OrderTable, build_order
-from simulator.reliability import measure
 from tests.synthetic import make_hidden
 
 EVEN = EdgeMap(1.0, 0.0, (0.0, 0.0), 0.0)
@@ -90,6 +90,7 @@ def test_the_tree_of_platts_order_gives_q_back():
 
 
 def test_a_depth_without_nodes_has_no_error():
+    table = _two_trees().only(np.array([], int))
     one = _two_trees()
     shallow = OrderTable(
         **{name: getattr(one, name) for name in ("spec", "anchors", "token", "ties")},
@@ -103,6 +104,7 @@ def test_a_depth_without_nodes_has_no_error():
     assert found["path"]["ece_by_depth"]["q"][1] is None
     assert found["path"]["sum_ratio"]["q"] is None  # nothing accepted
     assert json.loads(json.dumps(found)) == found
+    assert table.size.tolist() == [0, 0]
 
 
 # The diagram

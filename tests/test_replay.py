@@ -21,7 +21,7 @@ from simulator.orders import (
 from tests import naive_orders as naive
 from tests.synthetic import make_geometric, make_hidden, make_meta, make_pool
 from traces import InputError
-from traces.io import build_recording
+from traces.recordings.files import build_recording
 
 RIGHT, WRONG = -0.5, -1.5
 

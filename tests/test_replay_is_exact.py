@@ -22,23 +22,23 @@ from omegaconf import OmegaConf
 from safetensors import safe_open
 
 from simulator.cost import StepCost, find_profile
-from simulator.ledger import Facts
-from simulator.load_policy import make_policy
+from simulator.engine.run import Job, prepare, simulate
+from simulator.engine.settings import Settings
 from simulator.orders import ABSENT, BestFirstOrder, OrderTable, build_order
 from simulator.orders.build import resolve_for
 from simulator.orders.specs import Order
+from simulator.policies.loading import make_policy
 from simulator.policy import Draft, Load, Outcome, Policy, Step
-from simulator.run import Job, prepare, simulate
-from simulator.settings import Settings
+from simulator.results.facts import Facts
 from tests.confidence import with_confidence
 from tests.reference import RawScores, Tree
 from tests.reference_rules import RULES, Rule, Scheduler, cast_width
 from tests.synthetic import make_hidden, make_pool
-from traces.catalog import known_recordings
-from traces.io import build_recording, read_recording
-from traces.manifest import shard_paths
-from traces.recording import Recording
-from traces.schema import HEADER_KEY, KNOWN
+from traces.recordings.catalog import known_recordings
+from traces.recordings.files import build_recording, read_recording
+from traces.recordings.manifest import shard_paths
+from traces.recordings.recording import Recording
+from traces.recordings.schema import HEADER_KEY, KNOWN
 
 POLICIES = {
     path.stem: OmegaConf.to_container(OmegaConf.load(path))

@@ -14,12 +14,13 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from simulator.command_line import CONF, job_overrides, normalised, parse
+from simulator.cli.overrides import CONF, normalised
+from simulator.cli.survey import job_overrides, parse
 from simulator.cost import find_profile
-from simulator.inputs import settled
-from simulator.load_policy import make_policy
-from simulator.run import load, prepare, run_job
-from simulator.width_rule import stop_width
+from simulator.engine.inputs import settled
+from simulator.engine.run import load, prepare, run_job
+from simulator.policies.loading import make_policy
+from simulator.policies.shared.stop_rules import stop_width
 
 ROOT = CONF.parent
 PAGE = (ROOT / "simulator" / "REPORTS.md").read_text(encoding="utf-8")

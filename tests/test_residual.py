@@ -7,17 +7,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from real_runner.engine.draws import IndependentDraws, KeyedDraws  # noqa: E402
-from real_runner.engine.residual import Rejection, try_children  # noqa: E402
-from real_runner.engine.walk import (  # noqa: E402
-    DraftLaws,
-    DrawAndMatch,
-    GreedyMatch,
-    make_verifier,
-)
-from simulator.orders import BestFirstOrder, BlockScores, build_block  # noqa: E402
-from simulator.orders.sampled import SampledOrder  # noqa: E402
-from tests.sampled_cases import (  # noqa: E402
+from real_runner.engine.draws import IndependentDraws, KeyedDraws
+from real_runner.engine.residual import Rejection, try_children
+from real_runner.engine.walk import DraftLaws, DrawAndMatch, GreedyMatch, make_verifier
+from simulator.orders import BestFirstOrder, BlockScores, build_block
+from simulator.orders.families.sampled import SampledOrder
+from tests.sampled_cases import (
     LawRound,
     P,
     Q,
@@ -25,8 +20,8 @@ from tests.sampled_cases import (  # noqa: E402
     draws_of,
     trees_of,
 )
-from traces.errors import InputError  # noqa: E402
-from traces.keyed_noise import ROOT_KEY, VERIFY, keyed_draw, keyed_uniform, step_key  # noqa: E402
+from traces.common.errors import InputError
+from traces.common.keyed_noise import ROOT_KEY, VERIFY, keyed_draw, keyed_uniform, step_key
 
 # ---------------------------------------------------------------- one node, by hand
 

@@ -10,9 +10,8 @@ import yaml
 
 from simulator.cost import Source, StepCost, build_step_cost, kv_tokens_that_fit
 from simulator.cost.roofline import Roofline, read_roofline
-from simulator.cost.shapes import Gpu, ModelShape, find_gpu, find_model, known
-from traces.errors import InputError
-from traces.near import bare
+from traces.common.errors import InputError, bare
+from traces.profiles.devices import Gpu, ModelShape, find_gpu, find_model, known
 
 # A device of 1 TFLOP/s and 100 GB/s at full efficiency, and a model of 10 layers, 64 wide.
 GPU = {"peak_tflops": 1, "bandwidth_gb_s": 100}
@@ -355,7 +354,7 @@ def test_a_profile_knows_its_model():
 
 
 def test_the_configuration_builds():
-    from simulator.command_line import CONF
+    from simulator.cli.overrides import CONF
 
     node = yaml.safe_load((CONF / "latency" / "roofline.yaml").read_text())
     cost = build_step_cost(node)

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from simulator.orders import ABSENT, BlockScores, DraftHead, Draws, build_block, build_order
-from simulator.orders.sampled import SampledOrder
-from simulator.orders.sampled_fit import sampled_edges, sampled_error_bound
-from simulator.orders.sampled_kernel import slot_uniforms
+from simulator.orders.families.sampled import SampledOrder
+from simulator.orders.families.sampled_fit import sampled_edges, sampled_error_bound
+from simulator.orders.kernels.sampled import slot_uniforms
 from tests import naive_sampled as naive
 from tests.confidence import with_confidence
 from tests.synthetic import make_hidden, make_pool, make_tree
-from traces.errors import InputError
-from traces.io import build_recording
-from traces.keyed_noise import ROOT_KEY, keyed_uniform, step_key
+from traces.common.errors import InputError
+from traces.common.keyed_noise import ROOT_KEY, keyed_uniform, step_key
+from traces.recordings.files import build_recording
 
 MAKE = {"hidden": make_hidden, "pool": make_pool}
 
@@ -264,8 +264,8 @@ def test_independent_drafts_come_from_their_stream(recordings):
 def test_chunks_change_nothing(recordings, monkeypatch):
     recording = recordings["hidden", 1.0]
     whole = build_order(SampledOrder(nodes=20), recording)
-    monkeypatch.setattr("simulator.orders.sampled_laws.anchors_at_once", lambda *_: 7)
-    monkeypatch.setattr("simulator.orders.sampled_laws.BIAS_BYTES", 2 * 8 * 24)  # two rows
+    monkeypatch.setattr("simulator.orders.families.sampled_laws.anchors_at_once", lambda *_: 7)
+    monkeypatch.setattr("simulator.orders.families.sampled_laws.BIAS_BYTES", 2 * 8 * 24)  # two rows
     parts = build_order(SampledOrder(nodes=20), recording)
     for name in ("token", "parent", "hit_rank", "size", "ties"):
         assert (getattr(parts, name) == getattr(whole, name)).all()
@@ -302,8 +302,8 @@ def test_edges_are_the_children_of_accepted_parents(recordings, kind, tmp_path, 
     monkeypatch.setenv("SPECSIM_CACHE", str(tmp_path))
     recording, anchors = recordings[kind, 0.6], np.array([2, 5, 11, 30])
     order = SampledOrder(nodes=30, branch=4)
+    q, label, depth = sampled_edges(recording, order, anchors)
     table, expected = build_order(order, recording), []
-    q, label, depth = sampled_edges(recording, table, anchors)
     for anchor in anchors:
         parents = {-1: int(recording.anchor_tokens(np.array([anchor]))[0])}
         for node in range(int(table.size[anchor])):

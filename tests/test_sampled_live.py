@@ -10,16 +10,16 @@ import yaml
 
 torch = pytest.importorskip("torch")
 
-from real_runner.engine.draws import IndependentDraws, KeyedDraws  # noqa: E402
-from real_runner.engine.engine import Engine, Settings  # noqa: E402
-from real_runner.engine.residual import Rejection  # noqa: E402
-from real_runner.generate import BANNED  # noqa: E402
-from real_runner.serving.arena import Arena, plain_workload  # noqa: E402
-from simulator.inputs import load_cost  # noqa: E402
-from simulator.orders import BestFirstOrder  # noqa: E402
-from simulator.orders.sampled import SampledOrder  # noqa: E402
-from tests.tiny_pair import KINDS, random_prompts, tiny_pair, tiny_recording  # noqa: E402
-from traces.errors import InputError  # noqa: E402
+from real_runner.engine.draws import IndependentDraws, KeyedDraws
+from real_runner.engine.engine import Engine, Settings
+from real_runner.engine.residual import Rejection
+from real_runner.models.small.generate import BANNED
+from real_runner.validating.arena import Arena, plain_workload
+from simulator.engine.inputs import load_cost
+from simulator.orders import BestFirstOrder
+from simulator.orders.families.sampled import SampledOrder
+from tests.tiny_pair import KINDS, random_prompts, tiny_pair, tiny_recording
+from traces.common.errors import InputError
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 TREE = {"_target_": "tests.sampled_cases.SampledTree", "nodes": 12, "branch": 3}

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from simulator.orders import BlockScores, ChainOrder, DraftHead, build_block, build_order
-from simulator.orders.scored_chain import EVIDENCE, ScoredChain
+from simulator.orders.families.scored_chain import EVIDENCE, ScoredChain
 from tests.confidence import HEAD, with_confidence
 from tests.synthetic import make_hidden, make_pool
-from traces.errors import InputError
-from traces.io import build_recording
-from traces.recording import Recording
+from traces.common.errors import InputError
+from traces.recordings.files import build_recording
+from traces.recordings.recording import Recording
 
 DEPTHS = 4
 KINDS = [*(("hidden", kind) for kind in EVIDENCE), ("pool", "margin"), ("pool", "q")]

@@ -7,10 +7,8 @@ from functools import cache
 import numpy as np
 import pytest
 
-from simulator.orders.realised_ranks import realised_ranks
-from simulator.orders.shaped import ShapeOrder
-from simulator.policies.sequoia import Sequoia, acceptance_by_rank
-from simulator.tree_dp import best_trees
+from simulator.orders.families.shaped import ShapeOrder, realised_ranks
+from simulator.policies.sequoia import Sequoia, acceptance_by_rank, best_trees
 from tests import naive_orders as naive
 from tests.policy_lab import make_lab, make_load, make_recording, make_step, prepared
 

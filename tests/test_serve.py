@@ -14,25 +14,25 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from pyarrow import parquet  # noqa: E402
+from pyarrow import parquet
 
-from analysis.__main__ import main as analyse  # noqa: E402
-from real_runner.app import main  # noqa: E402
-from real_runner.generate import decode  # noqa: E402
-from real_runner.memory import enough_memory  # noqa: E402
-from real_runner.pair.live import live_pair  # noqa: E402
-from real_runner.pair.load import load_pair  # noqa: E402
-from real_runner.recording.record import corpus_prompts  # noqa: E402
-from real_runner.serving import live  # noqa: E402
-from real_runner.serving.outputs import OutputLog  # noqa: E402
-from real_runner.serving.prompts import DOMAIN  # noqa: E402
-from real_runner.serving.server import LiveServer  # noqa: E402
-from simulator.run import load, prepare, run_job  # noqa: E402
-from simulator.settings import Settings  # noqa: E402
-from simulator.words import CONF  # noqa: E402
-from simulator.workload import make_workload  # noqa: E402
-from traces.catalog import find_recording  # noqa: E402
-from traces.errors import InputError  # noqa: E402
+from analysis.__main__ import main as analyse
+from real_runner.app import main
+from real_runner.models.loading import enough_memory
+from real_runner.models.small.generate import decode
+from real_runner.models.small.live import live_pair
+from real_runner.models.small.load import load_pair
+from real_runner.recording.record import corpus_prompts
+from real_runner.serving import live
+from real_runner.serving.outputs import OutputLog
+from real_runner.serving.prompts import DOMAIN
+from real_runner.serving.server import LiveServer
+from simulator.cli.overrides import CONF
+from simulator.engine.arrivals import make_workload
+from simulator.engine.run import load, prepare, run_job
+from simulator.engine.settings import Settings
+from traces.common.errors import InputError
+from traces.recordings.catalog import find_recording
 
 POLICIES = sorted(path.stem for path in (CONF / "policy").glob("*.yaml"))
 DOMAINS = "record.small.domains=[arithmetic,report]"  # the others read the whole library first

@@ -7,16 +7,16 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-from simulator.metrics import request_times, throughput
+from simulator.engine.arrivals import Workload
 from simulator.orders import BestFirstOrder, ChainOrder, StaticOrder, build_order
 from simulator.policy import Draft, Load, Policy
-from simulator.window import find_window
-from simulator.workload import Workload
+from simulator.results.latency import request_times, throughput
+from simulator.results.window import find_window
 from tests.serving import STEP_S, ConstantCost, Plain, Watched, serve
 from tests.synthetic import make_geometric, make_pool
-from traces.errors import InputError
-from traces.io import build_recording
-from traces.recording import Recording
+from traces.common.errors import InputError
+from traces.recordings.files import build_recording
+from traces.recordings.recording import Recording
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from simulator.invariants import check_invariants
+from simulator.results.invariants import check_invariants
 from tests.served_laws import check_all, tables
 from tests.server_cases import ONCE_BROKEN, Case, cases
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from simulator.orders import BestFirstOrder, ChainOrder, order_table, replay
-from traces.catalog import find_recording, recording_path
-from traces.schema import SPLITS
+from traces.recordings.catalog import find_recording, recording_path
+from traces.recordings.schema import SPLITS
 
 NAMES = [f"small_{drafter}_t{t}" for drafter, t in product(("semi", "block"), (0, 1))]
 SHARES = {"calibration": 0.25, "tuning": 0.25, "report": 0.5}

@@ -8,12 +8,12 @@ import tracemalloc
 import numpy as np
 import pytest
 
-import simulator.stream
-from simulator.ledger import Ledger
-from simulator.run import run_job
-from simulator.sketch import ERROR
-from simulator.stream import RunFiles, StreamLedger, finish
-from simulator.workload import LazyWorkload, Workload, make_workload
+import simulator.results.ledger
+from simulator.engine.arrivals import LazyWorkload, Workload, make_workload
+from simulator.engine.run import run_job
+from simulator.results.facts import Ledger
+from simulator.results.ledger import RunFiles, StreamLedger, finish
+from simulator.results.quantiles import ERROR
 from tests import streaming
 from tests.streaming import differences, in_memory, make_job, streamed, tables, tiny_recording
 
@@ -157,7 +157,7 @@ def test_sketched_percentiles_are_within_their_error(recording, tmp_path, name):
 def test_long_runs_are_streamed_and_short_ones_are_not(recording, tmp_path, monkeypatch):
     words = ["policy=cast", "max_concurrency=6", "num_prompts=400"]
     short = run_job(make_job(recording, *words), tmp_path / "held")
-    monkeypatch.setattr(simulator.stream, "STREAM_FROM", 399)
+    monkeypatch.setattr(simulator.results.ledger, "STREAM_FROM", 399)
     long = run_job(make_job(recording, *words), tmp_path / "flat")
     assert differences(short, long) == []
     check_rows(tmp_path)
@@ -167,7 +167,7 @@ def test_long_runs_are_streamed_and_short_ones_are_not(recording, tmp_path, monk
 
 
 def test_an_interrupted_run_leaves_no_file_and_keeps_earlier_ones(recording, tmp_path, monkeypatch):
-    monkeypatch.setattr(simulator.stream, "STREAM_FROM", 99)
+    monkeypatch.setattr(simulator.results.ledger, "STREAM_FROM", 99)
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "summary.json").write_text("{}")

@@ -7,16 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.ledger import Facts
-from simulator.samples import PERCENTILES, Samples, statistics
-from simulator.sketch import ERROR, LEAST, Sketch
-from simulator.stream.anchors import AnchorCounts
-from simulator.stream.completions import Completions
-from simulator.stream.ended import Ended
-from simulator.stream.open_requests import OpenRequests
-from simulator.stream.source import Source
-from simulator.window import FULL_BATCH, STEADY, WHOLE_RUN, find_window
-from simulator.workload import Workload
+from simulator.engine.arrivals import Workload
+from simulator.results.facts import Facts
+from simulator.results.fold import AnchorCounts, Source
+from simulator.results.open_requests import OpenRequests
+from simulator.results.quantiles import ERROR, LEAST, PERCENTILES, Samples, Sketch, statistics
+from simulator.results.window import FULL_BATCH, STEADY, WHOLE_RUN, Completions, Ended, find_window
 
 # ---------------------------------------------------------------- the window
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from simulator.app import main
-from simulator.sweep.objective import NAMES, Objective, split_objective
+from simulator.cli.main import main
+from simulator.cli.sweep.objective import NAMES, Objective, split_objective
 from tests.sweeping import RESULTS, installed
-from traces.errors import InputError
+from traces.common.errors import InputError
 
 OPTUNA = installed("hydra_optuna_sweeper")
 

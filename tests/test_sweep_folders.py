@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from simulator.app import main
-from simulator.sweep.claim import Busy, claimed, leftovers
+from simulator.cli.main import main
+from simulator.cli.sweep.lock import Busy, claimed, leftovers
 from tests.sweeping import COMPOSED, RESULTS, ended, environment, remains, runs, start, until
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from simulator.sweep.claim import claimed
+from simulator.cli.sweep.lock import claimed
 with claimed(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)

@@ -11,11 +11,11 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf, open_dict
 
-from simulator.command_line import CONF, parse, survey
-from simulator.sweep.composed import OURS
-from simulator.sweep.loader import Composing
-from simulator.sweep.names import job_name
-from simulator.sweep.plan import planned
+from simulator.cli.overrides import CONF
+from simulator.cli.survey import parse, survey
+from simulator.cli.sweep.compose import OURS, Composing
+from simulator.cli.sweep.job import job_name
+from simulator.cli.sweep.progress import planned
 
 JOBS = [
     ["seed=1"],

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from simulator.app import main
+from simulator.cli.main import main
 from tests.sweeping import (
     ELSEWHERE,
     JOBLIB,

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from simulator.app import main
+from simulator.cli.main import main
 from tests.sweeping import environment, remains, runs
 
 pytestmark = pytest.mark.skipif(

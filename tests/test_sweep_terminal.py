@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from simulator.sweep.state import duration
+from simulator.cli.sweep.progress import duration
 from tests.sweeping import JOBLIB, PATIENCE_S, environment, launched_by, start
 
 CODES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")

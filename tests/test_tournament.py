@@ -14,12 +14,13 @@ from statistics import fmean
 
 import pytest
 
-from simulator.app import INTERRUPTED, main
-from simulator.command_line import composed_jobs, normalised, parse
-from simulator.fingerprint import reached, sources
-from simulator.tournament import league
-from simulator.tournament.plan import read_plan
-from traces.errors import InputError
+from simulator.cli.main import INTERRUPTED, main
+from simulator.cli.overrides import normalised
+from simulator.cli.survey import composed_jobs, parse
+from simulator.engine.fingerprint import reached, sources
+from simulator.studies import league
+from simulator.studies.contest.plan import read_plan
+from traces.common.errors import InputError
 
 RIVALS = "{policy:fixed_chain,grid:{length:[1,3]}},{policy:tuned_chain},{policy:autoregressive}"
 LOADS = [1, 4]
@@ -305,13 +306,21 @@ def test_open_loops_and_damaged_stores_are_refused(here, recorded, capsys):
 
 def test_a_result_depends_on_its_own_policy_alone():
     names = reached("simulator.policies.cast").keys()
-    assert {"simulator.policies.cast", "simulator.width_rule", "simulator.selection"} <= names
+    assert {
+        "simulator.policies.cast",
+        "simulator.policies.shared.stop_rules",
+        "simulator.policies.shared.selection",
+    } <= names
     assert "simulator.policies.treespark" not in names
-    engine = reached("simulator.tournament.play").keys()
-    assert {"simulator.server", "simulator.orders.kernel", "traces.recording"} <= engine
-    assert not {"simulator.tournament.show", "simulator.policies.cast"} & engine
+    engine = reached("simulator.studies.contest.play").keys()
+    assert {
+        "simulator.engine.server",
+        "simulator.orders.kernels.best_first",
+        "traces.recordings.recording",
+    } <= engine
+    assert not {"simulator.studies.contest.report", "simulator.policies.cast"} & engine
     targets = [f"simulator.policies.{name}" for name in ("cast.Cast", "treespark.TreeSpark")]
-    entry = "simulator.tournament.play"
+    entry = "simulator.studies.contest.play"
     assert len({sources(entry, {"_target_": target}) for target in targets}) == 2
 
 

@@ -13,8 +13,8 @@ import pytest
 from tests.synthetic import make_hidden, make_pool, make_tree
 from traces import write_recording
 from traces.__main__ import main
-from traces.catalog import known_recordings
-from traces.near import near
+from traces.common.errors import near
+from traces.recordings.catalog import known_recordings
 
 
 @pytest.fixture

@@ -11,14 +11,14 @@ import yaml
 
 torch = pytest.importorskip("torch")
 
-from real_runner.app import main  # noqa: E402
-from real_runner.pair.config import DrafterConfig, TargetConfig  # noqa: E402
-from real_runner.pair.load import SHIPPED, load_pair  # noqa: E402
-from real_runner.pair.target import Target  # noqa: E402
-from real_runner.train.drafter import train_drafter  # noqa: E402
-from real_runner.train.drafts import DraftData  # noqa: E402
-from real_runner.train.muon import orthogonalise  # noqa: E402
-from traces.io import read_recording  # noqa: E402
+from real_runner.app import main
+from real_runner.models.small.config import DrafterConfig, TargetConfig
+from real_runner.models.small.load import SHIPPED, load_pair
+from real_runner.models.small.target import Target
+from real_runner.training.drafter import train_drafter
+from real_runner.training.drafts import DraftData
+from real_runner.training.muon import orthogonalise
+from traces.recordings.files import read_recording
 
 ROOT = Path(__file__).resolve().parents[1]
 TOY = [

@@ -12,13 +12,13 @@ from simulator.orders import (
     StaticOrder,
     build_block,
     build_order,
-    children,
     order_table,
 )
-from simulator.orders.beam import BeamOrder
-from simulator.orders.marginal import MarginalOrder
+from simulator.orders.families.beam import BeamOrder
+from simulator.orders.families.marginal import MarginalOrder
+from simulator.orders.families.shaped import ShapeOrder
+from simulator.orders.kernels import children
 from simulator.orders.shape import static_shape
-from simulator.orders.shaped import ShapeOrder
 from tests import naive_trees as naive
 from tests.order_recordings import order_recordings
 from tests.synthetic import make_pool

@@ -7,20 +7,19 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from simulator.orders.beam import BeamOrder
-from simulator.orders.marginal import MarginalOrder
-from simulator.policies.bastion import Bastion
+from simulator.orders.families.beam import BeamOrder
+from simulator.orders.families.marginal import MarginalOrder
+from simulator.policies.bastion import Bastion, Roofline
 from simulator.policies.caddtree import CaDDTree
 from simulator.policies.ddtree import DDTree
 from simulator.policies.eagle2 import Eagle2
 from simulator.policies.opt_tree import OptTree
 from simulator.policies.pctree import PCTree
 from simulator.policy import Draft, Lab, Load, Step
-from simulator.roofline_fit import Roofline
 from tests import naive_trees as naive
 from tests.policy_lab import make_lab, make_recording, make_step, prepared
 from tests.synthetic import make_pool
-from traces.errors import InputError
+from traces.common.errors import InputError
 
 SURVIVAL = (0.9, 0.6, 0.5, 0.3, 0.25, 0.22, 0.2, 0.19, 0.18, 0.17, 0.1)
 

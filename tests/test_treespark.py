@@ -21,7 +21,7 @@ from tests.policy_lab import (
     make_step,
     prepared,
 )
-from traces.errors import InputError
+from traces.common.errors import InputError
 
 
 @pytest.fixture(scope="module", params=["pool", "hidden"])

@@ -16,9 +16,9 @@ from analysis.__main__ import main
 from analysis.intervals import t_quantile
 from analysis.look import KNOWN
 from analysis.validation import read_validation
-from real_runner.serving.agreement import errors_of, inversions, noise_of, rank_correlation
-from real_runner.serving.report import WIDTH, lines, markdown, summarise_cells
-from traces.errors import InputError
+from real_runner.validating.agreement import errors_of, inversions, noise_of, rank_correlation
+from real_runner.validating.report import WIDTH, lines, markdown, summarise_cells
+from traces.common.errors import InputError
 
 LOGS = (0.2, 0.3, 0.4)  # mean 0.3, deviation 0.1
 FIRST = "request 3, round 7: replayed width 3, live width 2; smallest margin 1.2e-05"
@@ -414,7 +414,7 @@ def refused(capsys, *argv: object) -> str:
 
 def test_reports_load_neither_torch_nor_analysis():
     code = (
-        "import sys, real_runner.serving.report; "
+        "import sys, real_runner.validating.report; "
         "loaded = {name.partition('.')[0] for name in sys.modules}; "
         "assert not loaded & {'torch', 'analysis', 'matplotlib'}, loaded"
     )

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.cost import StepCost, find_profile
-from simulator.selection import merged_requests, top_widths
-from simulator.width_rule import (
+from simulator.policies.shared.selection import merged_requests, top_widths
+from simulator.policies.shared.stop_rules import (
     best_plateau_width,
     deploy_width,
     first_stop_width,
@@ -19,7 +19,7 @@ from simulator.width_rule import (
     published_mass_curve,
     stop_width,
 )
-from traces.errors import InputError
+from traces.common.errors import InputError
 
 # A step of 10 s up to 3 nodes, 12 s up to 10, 14 s beyond.
 SURVIVAL = np.array([0.9, 0.6, 0.5, 0.3, 0.25, 0.22, 0.2, 0.19, 0.18, 0.17, 0.1])

@@ -19,8 +19,8 @@ pytest.importorskip("torch")
 
 from real_runner.engine.residual import try_children
 from simulator.orders import Draws
-from simulator.orders import sampled_kernel as kernel
-from simulator.orders.sampled import SampledOrder
+from simulator.orders.families.sampled import SampledOrder
+from simulator.orders.kernels import sampled as kernel
 from tests.sampled_cases import P, Q, block_of, near, sample_rows
 
 CHUNK = 250_000

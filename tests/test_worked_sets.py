@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 from real_runner.engine.residual import Rejection
 from real_runner.engine.walk import DrawAndMatch
 from simulator.orders import build_block
-from simulator.orders.sampled import SampledOrder
+from simulator.orders.families.sampled import SampledOrder
 from tests.sampled_cases import P, Q, block_of, draws_of, near, verified
 
 CHUNK = 200_000

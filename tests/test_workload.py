@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simulator.settings import Settings
-from simulator.workload import gaps, make_workload
+from simulator.engine.arrivals import gaps, make_workload
+from simulator.engine.settings import Settings
 from tests.serving import STEP_S, Plain, serve
 from tests.synthetic import make_geometric
 

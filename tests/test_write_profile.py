@@ -17,10 +17,10 @@ from simulator.cost import (
     read_profile,
     write_profile,
 )
-from simulator.cost.profile import PROFILE_FOLDER
 from tests.test_profiles import HEADER
-from traces.disk import disk_line
-from traces.errors import InputError
+from traces.common.errors import InputError
+from traces.common.files import disk_line
+from traces.profiles.profile import PROFILE_FOLDER
 
 VARIED = {**HEADER, "fixed": {}}
 ROWS = (VerifyRow(1, 512, 1, 10.0, False), VerifyRow(1, 512, 4, 11.0, False))

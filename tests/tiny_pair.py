@@ -11,15 +11,15 @@ import numpy as np
 import torch
 
 from real_runner.engine.models import LivePair
-from real_runner.generate import BANNED
-from real_runner.pair.config import DrafterConfig, TargetConfig
-from real_runner.pair.drafter import Drafter
-from real_runner.pair.live import SmallDrafter, SmallTarget
-from real_runner.pair.target import Target
+from real_runner.models.small.config import DrafterConfig, TargetConfig
+from real_runner.models.small.drafter import Drafter
+from real_runner.models.small.generate import BANNED
+from real_runner.models.small.live import SmallDrafter, SmallTarget
+from real_runner.models.small.target import Target
 from real_runner.recording.record import RecordPlan, record_in_memory
 from real_runner.recording.texts import Prompt
-from traces.keyed_noise import keyed_draw
-from traces.recording import Recording
+from traces.common.keyed_noise import keyed_draw
+from traces.recordings.recording import Recording
 
 VOCAB = 64
 FREE = np.setdiff1d(np.arange(VOCAB), BANNED)  # tokens of a prompt

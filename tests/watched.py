@@ -8,14 +8,14 @@ from unittest.mock import patch
 
 import simpy
 
-from simulator import fleet
 from simulator.cost import Source, StepCost, StepTime
-from simulator.ledger import Facts, Ledger, texts_of
+from simulator.engine import fleet
+from simulator.engine.arrivals import Workload, make_workload
+from simulator.engine.run import Job
+from simulator.engine.server import Server
 from simulator.orders.table import OrderTable
 from simulator.policy import Load
-from simulator.run import Job
-from simulator.server import Server
-from simulator.workload import Workload, make_workload
+from simulator.results.facts import Facts, Ledger, texts_of
 from tests.serving import STEP_S, ConstantCost
 
 
@@ -161,7 +161,7 @@ class Run:
 
 
 def watched(job: Job, told: StepCost) -> Run:
-    """Serve the job's requests, as `simulator.run.simulate` without its shortcuts.
+    """Serve the job's requests, as `simulator.engine.run.simulate` without its shortcuts.
 
     The same cost object must not be used twice. told: the cost that policies are shown.
     """

@@ -3,10 +3,10 @@
 Depends on numpy and safetensors alone; nothing here imports torch or matplotlib.
 """
 
-from traces.catalog import find_recording, known_recordings
-from traces.errors import InputError
-from traces.io import read_recording, write_recording
-from traces.recording import Recording
+from traces.common.errors import InputError
+from traces.recordings.catalog import find_recording, known_recordings
+from traces.recordings.files import read_recording, write_recording
+from traces.recordings.recording import Recording
 
 __all__ = [
     "InputError",

@@ -14,6 +14,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    from traces.pipes import until_closed
+    from traces.common.files import until_closed
 
     sys.exit(until_closed(main))

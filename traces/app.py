@@ -7,11 +7,11 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from traces.catalog import find_recording, known_recordings
-from traces.errors import InputError
+from traces.common.errors import InputError
 from traces.importers.command import add_import, run_import
 from traces.importers.files import printable
-from traces.summary import describe, one_line
+from traces.recordings.catalog import find_recording, known_recordings
+from traces.recordings.summary import describe, one_line
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from analysis.columns import FLAGS, SECONDS, read_columns
 from analysis.compare import Row
 from analysis.figure.parts import Drawing, Missing, Setting
 from analysis.intervals import Estimate, estimate
@@ -13,6 +12,7 @@ from analysis.plots import Of, draw_load, draw_throughput
 from analysis.settings import objective_words
 from analysis.summaries import Summary
 from analysis.sweeps import Sweep, sweeps
+from traces.common.columns import FLAGS, SECONDS, read_columns
 
 GOODPUT = "request_goodput"
 _REQUESTS = "requests.parquet"

@@ -17,14 +17,7 @@ from analysis.look import SMALL, Look, in_order
 from analysis.overlaps import covered, equal_words
 from analysis.scales import log_axis
 from analysis.summaries import Summary
-from analysis.sweeps import (
-    HOLLOW,
-    axis_name,
-    axis_words,
-    hollow_words,
-    is_hollow,
-    load_axes,
-)
+from analysis.sweeps import HOLLOW, axis_name, axis_words, hollow_words, is_hollow, load_axes
 
 _TPOT = "median_tpot_ms"
 

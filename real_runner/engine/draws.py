@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from simulator.orders import Draws as Drafts
-from traces.keyed_noise import keyed_draw
+from traces.common.keyed_noise import keyed_draw
 
 
 class Draws(Protocol):

@@ -23,7 +23,7 @@ from real_runner.engine.walk import DraftLaws, Round, Verifier, Walk, ban, make_
 from simulator.orders import BlockScores, DraftHead, build_block
 from simulator.orders.specs import Order
 from simulator.orders.table import OrderTable
-from traces.errors import InputError
+from traces.common.errors import InputError
 
 HEADROOM = 160  # columns beyond a text: a tree being verified, a block being drafted
 LAWS = 2**27  # log-probabilities held at once

@@ -13,12 +13,7 @@ import torch
 from numba import njit
 from torch import Tensor
 
-from real_runner.engine.attend import (
-    ApartAttend,
-    BlocksApartAttend,
-    DenseAttend,
-    RaggedAttend,
-)
+from real_runner.engine.attend import ApartAttend, BlocksApartAttend, DenseAttend, RaggedAttend
 from real_runner.engine.cache import KVCache, rounded
 
 PACKINGS = ("dense", "ragged")

@@ -18,9 +18,9 @@ from torch import Tensor
 from real_runner.engine.draws import IndependentDraws, KeyedDraws
 from real_runner.engine.walk import DrawAndMatch, Round, Walk, empty_walk
 from simulator.orders import Draws as Drafts
-from simulator.orders.sampled_kernel import slot_uniforms
-from traces.keyed_noise import VERIFY
-from traces.scores import log_softmax
+from simulator.orders.kernels.sampled import slot_uniforms
+from traces.common.keyed_noise import VERIFY
+from traces.recordings.scores import log_softmax
 
 
 @dataclass(frozen=True, slots=True)

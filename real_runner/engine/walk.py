@@ -21,8 +21,8 @@ from real_runner.engine.models import LiveDrafter
 from real_runner.engine.pack import Packed, Trees
 from simulator.orders import BlockScores
 from simulator.orders import Draws as Drafts
-from simulator.orders.sampled_laws import draft_law
-from traces.errors import InputError
+from simulator.orders.families.sampled_laws import draft_law
+from traces.common.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ def children_of(
 
 def make_verifier(temperature: float) -> Verifier:
     """The verifier of any tree, with keyed draws."""
-    from real_runner.engine.residual import Rejection  # which needs what is defined here
+    from real_runner.engine.residual import Rejection
 
     return Rejection(KeyedDraws(temperature)) if temperature else GreedyMatch()
 

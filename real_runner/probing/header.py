@@ -17,7 +17,7 @@ from real_runner.probing.grid import Cell
 from real_runner.probing.measure import FRESH, Probe
 from real_runner.probing.samples import Samples
 from simulator.cost import LatencyProfile
-from simulator.cost.header import ProfileHeader
+from traces.profiles.header import ProfileHeader
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,12 @@ from real_runner.engine.clock import PhaseClock
 from real_runner.engine.engine import Engine, Settings
 from real_runner.engine.models import LiveDrafter, LivePair
 from real_runner.engine.walk import Verifier
-from real_runner.memory import ran_out
+from real_runner.models.loading import ran_out
 from real_runner.probing.grid import Cell, Grid, PrefillCell, StepCell, cells_of
 from real_runner.probing.samples import Samples
 from real_runner.probing.trees import made_up_trees
 from simulator.orders.table import ARRAYS, OrderTable
-from traces.errors import InputError
+from traces.common.errors import InputError
 
 FRESH = 3  # tokens a round commits: their states wait for the next draft
 _TREES, _STATES, _TOKENS = range(3)  # streams of random numbers

@@ -12,7 +12,7 @@ from typing import Any
 from real_runner.probing.grid import Grid
 from real_runner.probing.shapes import SHAPES
 from real_runner.settings import choice, flag, folder, mapping, temperature_of, whole, wholes
-from traces.errors import InputError
+from traces.common.errors import InputError
 
 OUTPUT = "profiles"
 KINDS = ("semi_autoregressive", "block")

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 import torch
 
-from real_runner.checkpoints.draft_config import DraftShape
-from real_runner.checkpoints.drafter import CheckpointDrafter
-from real_runner.checkpoints.files import require_transformers
-from real_runner.checkpoints.hub_target import ATTENTION, HubTarget, engine_attention
-from real_runner.checkpoints.layouts import LAYOUTS
 from real_runner.engine.models import LivePair
+from real_runner.models.hub.draft_config import DraftShape
+from real_runner.models.hub.drafter import CheckpointDrafter
+from real_runner.models.hub.files import require_transformers
+from real_runner.models.hub.hub_target import ATTENTION, HubTarget, engine_attention
+from real_runner.models.hub.layouts import LAYOUTS
 
 DEVIATION = 0.02  # of weights, as Qwen3 starts its training
 

@@ -11,8 +11,8 @@ from typing import Any, Self
 
 from real_runner.probing.grid import Cell, PrefillCell, StepCell
 from real_runner.probing.samples import Samples
-from traces.errors import InputError
-from traces.strict_json import loads
+from traces.common.errors import InputError
+from traces.common.json import loads
 
 FORMAT = "specdec-probe"
 VERSION = 1

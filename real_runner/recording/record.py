@@ -21,10 +21,10 @@ from real_runner.recording.trace import (
     trace_target,
 )
 from simulator.progress import Progress
-from traces.errors import InputError
-from traces.io import build_recording, read_recording, write_recording
-from traces.recording import Recording
-from traces.schema import FORMAT, MANIFEST_FORMAT, SPLITS, VERSION
+from traces.common.errors import InputError
+from traces.recordings.files import build_recording, read_recording, write_recording
+from traces.recordings.recording import Recording
+from traces.recordings.schema import FORMAT, MANIFEST_FORMAT, SPLITS, VERSION
 
 SHORT = {"block": "block", "semi_autoregressive": "semi"}
 # Every fourth prompt of a domain calibrates, every fourth tunes, the other half reports.
@@ -50,7 +50,7 @@ class RecordPlan:
 
 def corpus_prompts(pair: LivePair, domains: tuple[str, ...], count: int, seed: int) -> list[Prompt]:
     """`count` held-out prompts of every domain of the small pair's corpus."""
-    from real_runner.corpus import generate
+    from real_runner.training.corpus import generate
 
     if count > MOST_PROMPTS:
         raise InputError(f"{count} prompts of a domain; accepted: at most {MOST_PROMPTS}")

@@ -16,7 +16,7 @@ from real_runner.engine.attend import TextAttend, mixed
 from real_runner.engine.models import LiveDrafter, LiveTarget
 from real_runner.engine.walk import ban
 from real_runner.recording.texts import Text
-from traces.keyed_noise import gumbel
+from traces.common.keyed_noise import gumbel
 
 SCORES = 2**25  # attention scores held at once, per head and layer
 LAWS = 2**27  # logits held at once

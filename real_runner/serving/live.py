@@ -14,7 +14,7 @@ from real_runner.engine.engine import Engine
 from real_runner.engine.engine import Settings as EngineSettings
 from real_runner.engine.models import LiveDrafter, LivePair
 from real_runner.engine.walk import make_verifier
-from real_runner.load import DEVICES, DTYPES, chosen_drafter, load_live
+from real_runner.models.loading import DEVICES, DTYPES, chosen_drafter, load_live
 from real_runner.recording.record import corpus_prompts
 from real_runner.serving.prompts import PromptLine, requests_of_prompts
 from real_runner.serving.requests import Requests, check_fits
@@ -29,14 +29,14 @@ from real_runner.settings import (
     whole,
 )
 from simulator.cost import StepCost
-from simulator.inputs import load_cost, load_recording
-from simulator.load_policy import make_policy
+from simulator.engine.arrivals import Workload
+from simulator.engine.inputs import load_cost, load_recording
+from simulator.engine.run import fit, tables_of
+from simulator.policies.loading import make_policy
 from simulator.policy import Policy
-from simulator.run import fit, tables_of
-from simulator.workload import Workload
-from traces.errors import InputError
-from traces.recording import Recording
-from traces.schema import DRAFTER_KINDS, SPLITS
+from traces.common.errors import InputError
+from traces.recordings.recording import Recording
+from traces.recordings.schema import DRAFTER_KINDS, SPLITS
 
 WARM_TOKENS = 12  # outputs of every request of the warm-up
 

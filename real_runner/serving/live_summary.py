@@ -15,19 +15,18 @@ from real_runner.engine.clock import PHASES
 from real_runner.probing.header import hardware, type_name
 from real_runner.serving.live import Live
 from real_runner.serving.load import realised_rate
-from simulator.acceptance import acceptance, by_domain, near_ties
 from simulator.cost import Source, shares
-from simulator.fingerprint import identity, named_files, own_sources, sources
-from simulator.ledger import Facts
-from simulator.load_policy import policy_name
-from simulator.measures import live_numbers
-from simulator.metrics import latency, prefill_ms, request_goodput, step_parts, throughput
+from simulator.engine.arrivals import Workload
+from simulator.engine.fingerprint import identity, named_files, own_sources, sources
+from simulator.engine.run import Job
+from simulator.engine.settings import Settings
+from simulator.policies.loading import policy_name
 from simulator.policy import Policy
-from simulator.run import Job
-from simulator.settings import Settings
-from simulator.summary import FORMAT, MARGIN_BELOW, VERSION, plain
-from simulator.window import Window, find_window
-from simulator.workload import Workload
+from simulator.results.facts import Facts
+from simulator.results.latency import latency, prefill_ms, request_goodput, step_parts, throughput
+from simulator.results.summary import FORMAT, MARGIN_BELOW, VERSION, live_numbers, plain
+from simulator.results.sums import acceptance, by_domain, near_ties
+from simulator.results.window import Window, find_window
 
 BESIDE = "prefill"  # a phase beside the step, in its own column
 

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from real_runner.settings import mapping
-from simulator.server_settings import ServerSettings, read_server
-from simulator.settings import Settings
-from traces.errors import InputError
+from simulator.engine.settings import ServerSettings, Settings, read_server
+from traces.common.errors import InputError
 
 KEYS = ("max_concurrency", "request_rate", "burstiness", "num_prompts", "seed", "goodput")
 

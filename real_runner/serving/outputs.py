@@ -10,9 +10,9 @@ import numpy as np
 
 from real_runner.engine.models import LivePair
 from real_runner.serving.requests import Requests
+from simulator.engine.arrivals import Workload
 from simulator.policy import Outcome
-from simulator.results import REQUESTS, STEPS, SUMMARY
-from simulator.workload import Workload
+from simulator.results.files import REQUESTS, STEPS, SUMMARY
 
 OUTPUTS = "outputs.jsonl"
 

@@ -18,8 +18,8 @@ import numpy as np
 
 from real_runner.serving.requests import Requests, check_fits
 from real_runner.settings import LONGEST, RecordSettings
-from traces.errors import InputError
-from traces.strict_json import loads
+from traces.common.errors import InputError
+from traces.common.json import loads
 
 if TYPE_CHECKING:
     from real_runner.engine.models import LivePair, TextCoder

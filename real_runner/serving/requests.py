@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from real_runner.engine.models import LiveTarget
-from traces.errors import InputError
-from traces.recording import Recording
+from traces.common.errors import InputError
+from traces.recordings.recording import Recording
 
 MARGIN = 32  # positions beyond a text that a tree or a block may take
 

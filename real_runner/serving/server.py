@@ -1,8 +1,7 @@
 """The live server: continuous batching on the wall clock, step by step as the simulator's.
 
 Admission, the order of the batch and the clients of a closed loop follow
-`simulator.engine.server`, so that the same workload meets the same batches and every round can
-be compared.
+`simulator.engine.server`, so that the same workload meets the same batches and every round can be compared.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from copy import deepcopy
 
 import numpy as np
 
@@ -18,11 +16,11 @@ from real_runner.engine.clock import PHASES, PhaseClock
 from real_runner.engine.engine import Engine
 from real_runner.serving.requests import Requests
 from simulator.cost import Source, StepCost, StepTime
-from simulator.ledger import Facts, Ledger, Texts
+from simulator.engine.arrivals import Workload
 from simulator.orders.specs import ChainOrder
+from simulator.policies.checks import checked_widths
 from simulator.policy import Draft, Load, Outcome, Policy, Step
-from simulator.widths import checked_widths
-from simulator.workload import Workload
+from simulator.results.facts import Facts, Ledger, Texts
 
 HOST = tuple(phase for phase in PHASES if phase not in ("draft", "verify"))
 OnEnd = Callable[[int, list[int]], None]
@@ -50,7 +48,7 @@ class LiveServer:
         on_end: OnEnd | None = None,
         on_step: OnStep | None = None,
     ) -> None:
-        self.engine, self.policy, self.cost = engine, policy, deepcopy(cost)
+        self.engine, self.policy, self.cost = engine, policy, cost
         self.workload, self.requests = workload, requests
         self.ledger = Ledger(workload)
         self.capacity, self.clients = capacity, workload.clients or capacity
@@ -146,9 +144,8 @@ class LiveServer:
         begin_s = self._last_s  # bookkeeping since then is part of the step
         clock, engine = self._clock.start(), self.engine
         load, emitted = self._load(begin_s)
-        shown, _ = self._load(begin_s)  # a policy may write into what it is shown
         seeds = self.requests.seed[self.workload.sequence[self.running]]
-        table, width = self._draft(shown, seeds, emitted - 1)
+        table, width = self._draft(load, seeds, emitted - 1)
         walk = engine.verify(table, width, seeds, emitted - 1)
         clock.mark("verify")
         engine.commit()
@@ -164,7 +161,7 @@ class LiveServer:
             end_s, time_s.total_s, table is not None, request, width, walk.accepted, committed
         )
         self._note(load, time_s, seconds, emitted - 1, outcome, table)
-        self.policy.observe(outcome.copied())
+        self.policy.observe(outcome)
         self._tell(self._on_step, outcome)
         for one in request[over].tolist():
             self._end(one, end_s)
@@ -193,7 +190,7 @@ class LiveServer:
         self._clock.mark("draft")
         table = self.engine.order(spec, block, seeds, output_index)
         self._clock.mark("order")
-        draft = Draft(table.score, table.depth, table.parent, table.size.copy())
+        draft = Draft(table.score, table.depth, table.parent, table.size)
         width = self.policy.allocate(Step(load, draft, spec, self.cost))
         width = checked_widths(self.policy, width, table.size, table)
         self._clock.mark("allocate")

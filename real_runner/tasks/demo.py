@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from real_runner.settings import choice, mapping, text, whole
-from simulator.load_policy import policy_name
-from traces.errors import InputError
+from simulator.policies.loading import policy_name
+from traces.common.errors import InputError
 
 LINES = 4  # of a prompts file, by default
 KEYS = ("prompt", "count")
@@ -30,7 +30,7 @@ def run(config: dict[str, Any], log: Callable[[str], None]) -> None:
     Raises:
         InputError: the first bad key, value or file.
     """
-    from real_runner.memory import enough_memory
+    from real_runner.models.loading import enough_memory
     from real_runner.serving.live import open_live, read_live
     from real_runner.serving.prompts import PromptLine
 
@@ -75,9 +75,9 @@ def shown(live, asked: Asked) -> np.ndarray:
 
 def recite(live, sequences: np.ndarray, name: str) -> None:
     """One request at a time, on the terminal."""
-    from real_runner.serving.arena import plain_workload
-    from real_runner.serving.recital import Recital
     from real_runner.serving.typewriter import Ink
+    from real_runner.validating.arena import plain_workload
+    from real_runner.validating.recital import Recital
 
     workload = plain_workload(sequences, 1)
     live.warm_up(workload, 1)

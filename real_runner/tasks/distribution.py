@@ -23,7 +23,7 @@ from real_runner.settings import (
     temperature_of,
     whole,
 )
-from traces.errors import InputError
+from traces.common.errors import InputError
 
 DIFFERENT = 1  # exit status
 TOKENS = 3  # compared
@@ -39,11 +39,11 @@ def run(config: dict[str, Any], log: Callable[[str], None]) -> int:
     from real_runner.engine.residual import Rejection
     from real_runner.engine.shared_prefix import SharedPrefixEngine
     from real_runner.engine.wrong import TopKWithFullResiduals
-    from real_runner.load import chosen_drafter, load_live
+    from real_runner.models.loading import chosen_drafter, load_live
     from real_runner.recording.record import RecordPlan, corpus_prompts, record_in_memory
-    from real_runner.serving.arena import Arena
-    from real_runner.serving.distribution import most_open, prefix_tests
-    from simulator.inputs import load_cost
+    from real_runner.validating.arena import Arena
+    from real_runner.validating.distribution import most_open, prefix_tests
+    from simulator.engine.inputs import load_cost
 
     node = mapping("distribution", config["distribution"])
     policies = policy_nodes("distribution.policies", node["policies"])
@@ -110,7 +110,7 @@ def sample(arena, policy: dict[str, Any], starts: list[int], each: int) -> list[
     """
     from dataclasses import replace
 
-    from real_runner.serving.arena import plain_workload
+    from real_runner.validating.arena import plain_workload
 
     recording, anchors = arena.recording, np.array(starts)
     sequences, output = recording.anchor_sequence[anchors], recording.anchor_output[anchors]

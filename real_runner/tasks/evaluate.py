@@ -14,8 +14,8 @@ DATA = Path(traces.__file__).parent / "data"
 
 def run(config: dict[str, Any], log: Callable[[str], None]) -> None:
     """Print them, from the weights in `pair` and the recordings in `output`."""
-    from real_runner.evaluate import evaluate
-    from real_runner.pair.load import SHIPPED, load_pair
+    from real_runner.models.small.load import SHIPPED, load_pair
+    from real_runner.training.evaluate import evaluate
 
     pair = load_pair(Path(folder("pair", config["pair"]) or SHIPPED))
     size = choice("size", config["size"], SIZES)

@@ -23,7 +23,7 @@ from real_runner.settings import (
     wholes,
     with_fixed_sets,
 )
-from traces.errors import InputError
+from traces.common.errors import InputError
 
 DIFFERENT = 1  # exit status
 BFLOAT16_TIE = 0.1  # logits near 16 are a sixteenth apart in bfloat16
@@ -33,10 +33,10 @@ def run(config: dict[str, Any], log: Callable[[str], None]) -> int:
     """Print rounds compared and differences; status 1 if one is no near tie."""
     from real_runner.engine.engine import Settings
     from real_runner.engine.walk import make_verifier
-    from real_runner.load import chosen_drafter, load_live
+    from real_runner.models.loading import chosen_drafter, load_live
     from real_runner.recording.record import RecordPlan, corpus_prompts, record_in_memory
-    from real_runner.serving.arena import Arena
-    from simulator.inputs import load_cost
+    from real_runner.validating.arena import Arena
+    from simulator.engine.inputs import load_cost
 
     node = mapping("exact", config["exact"])
     policies = policy_nodes("exact.policies", node["policies"])
@@ -101,7 +101,7 @@ def run(config: dict[str, Any], log: Callable[[str], None]) -> int:
 
 def plain_texts(arena, sequences: np.ndarray) -> list[list[int]]:
     """What plain decoding writes, one request at a time."""
-    from real_runner.serving.arena import plain_workload
+    from real_runner.validating.arena import plain_workload
 
     (node,) = policy_nodes("policy", ["autoregressive"])
     return arena.serve(node, plain_workload(sequences, 1), 1).outputs
@@ -110,9 +110,9 @@ def plain_texts(arena, sequences: np.ndarray) -> list[list[int]]:
 def one_cell(arena, node: dict[str, Any], sequences: np.ndarray, size: int, plain):
     """Comparison of rounds, and texts that differ from plain decoding's, of one policy."""
     from real_runner.recording.record import EXACT
-    from real_runner.serving.arena import plain_workload
-    from real_runner.serving.compare import compare_rounds
-    from traces.schema import NEAR_TIE
+    from real_runner.validating.arena import plain_workload
+    from real_runner.validating.compare import compare_rounds
+    from traces.recordings.schema import NEAR_TIE
 
     work = plain_workload(sequences, size)
     replayed = arena.replay(node, work, size)

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from traces.errors import InputError
+from traces.common.errors import InputError
 
 CALL_S = 450  # of a surface's call; its last cell and the profile come on top
 SHAPES = ("qwen3_4b", "qwen3_8b")
@@ -72,7 +72,7 @@ class Step:
 
 def surface(shape: str, mode: str, more: dict[str, str]) -> Step:
     """The latency surface of a pair in real shapes."""
-    from real_runner.load import device_of
+    from real_runner.models.loading import device_of
     from real_runner.probing.header import short_name
 
     words = SURFACE | {"probe.shape": shape, "graphs": _graphs(mode)} | more

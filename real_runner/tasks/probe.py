@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from real_runner.probing.plan import Plan, command_line, read_probe
 from simulator.progress import Progress
-from traces.errors import InputError
-from traces.pipes import INTERRUPTED
+from traces.common.errors import InputError
+from traces.common.files import INTERRUPTED
 
 if TYPE_CHECKING:
     from real_runner.probing import Cell, Probe
@@ -84,7 +84,7 @@ def what_decides(probe: Probe, plan: Plan) -> dict[str, Any]:
 
 def _pair(plan: Plan, config: Mapping[str, Any]):
     """The pair that is timed, and its drafter."""
-    from real_runner.load import chosen_drafter, load_live, place
+    from real_runner.models.loading import chosen_drafter, load_live, place
     from real_runner.probing.shapes import random_pair
 
     if plan.shape is None:

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from real_runner.settings import folder, make_folder, read_plan
-from traces.errors import InputError
+from traces.common.errors import InputError
 
 
 def run(config: dict[str, Any], log: Callable[[str], None]) -> None:
     """Record every drafter of the pair, at every temperature, into `output`."""
-    from real_runner.load import load_live
+    from real_runner.models.loading import load_live
     from real_runner.recording.record import corpus_prompts, record
     from real_runner.serving.prompts import record_prompts
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from real_runner.settings import folder
-from simulator.load_policy import policy_name
-from traces.errors import InputError
+from simulator.policies.loading import policy_name
+from traces.common.errors import InputError
 
 
 def run(config: dict[str, Any], log: Callable[[str], None]) -> None:
@@ -18,14 +18,14 @@ def run(config: dict[str, Any], log: Callable[[str], None]) -> None:
         InputError: the first bad key, value or file, before anything is written; or no memory
             left, after which outputs.jsonl keeps the requests that had ended.
     """
-    from real_runner.memory import enough_memory
+    from real_runner.models.loading import enough_memory
     from real_runner.serving.live import open_live, read_live
     from real_runner.serving.live_summary import live_summary
     from real_runner.serving.load import read_load
     from real_runner.serving.outputs import OUTPUTS, OutputLog
+    from simulator.engine.arrivals import make_workload
     from simulator.progress import Progress
-    from simulator.results import write_results
-    from simulator.workload import make_workload
+    from simulator.results.files import write_results
 
     plan = read_live(config)
     lines = plan.record.prompts

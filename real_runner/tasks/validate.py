@@ -23,7 +23,7 @@ from real_runner.settings import (
     wholes,
     with_fixed_sets,
 )
-from traces.errors import InputError
+from traces.common.errors import InputError
 
 LEAST_TOKENS = 4  # outputs of a text: fewer leave no steady steps
 
@@ -48,7 +48,7 @@ class Asked:
 
 def run(config: dict[str, Any], log: Callable[[str], None]) -> int:
     """Measure, predict, write validation.json, report.md, the profile and the figure."""
-    from real_runner.load import chosen_drafter, load_live
+    from real_runner.models.loading import chosen_drafter, load_live
 
     asked = read(config)
     pair = load_live(config)
@@ -121,8 +121,8 @@ def _prepared(config, asked: Asked, pair, drafter, log):
     from real_runner.engine.walk import make_verifier
     from real_runner.probing import Probe
     from real_runner.recording.record import RecordPlan, corpus_prompts, record_in_memory
-    from real_runner.serving.arena import Arena
-    from real_runner.serving.validation import Plan, Validation
+    from real_runner.validating.arena import Arena
+    from real_runner.validating.validation import Plan, Validation
 
     settings = Settings(packing=config["packing"], graphs=flag("graphs", config["graphs"]))
     plan = RecordPlan(
@@ -187,9 +187,9 @@ def _report(config, asked: Asked, validation, pair, drafter) -> dict[str, Any]:
 
 
 def _write(output: Path, report: dict[str, Any], validation, log) -> None:
-    from real_runner.serving.report import lines, markdown
+    from real_runner.validating.report import lines, markdown
     from simulator.cost import write_profile
-    from simulator.results import write_files
+    from simulator.results.files import write_files
 
     for line in lines(report):
         log(line)

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from traces.errors import InputError
+from traces.common.errors import InputError
 
 PER = ("request", "step")
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from simulator.cost.drafting import DraftTable
-from simulator.cost.source import Source
-from simulator.cost.surface import VerifySurface
+from simulator.cost.draft import DraftTable
+from simulator.cost.step_time import Source
+from simulator.cost.verify import VerifySurface
 
 _SCALARS, _CURVES = 1 << 16, 1 << 8
 _CLAMPED = int(Source.CLAMPED)
@@ -23,9 +23,6 @@ class Memo:
     def __init__(self, limit: int) -> None:
         self._known: dict[Hashable, Any] = {}
         self._limit = limit
-
-    def __deepcopy__(self, _memo: dict) -> Memo:
-        return Memo(self._limit)  # what is remembered is computed again
 
     def get(self, key: Hashable, compute: Callable[..., Any], *args: Any) -> Any:
         """The value of ``key``, computed from ``args`` the first time."""

@@ -1,4 +1,15 @@
-"""Prefill cost over prompt length: the third, optional table of a latency profile."""
+"""Prefill without a table, from the model's shape and the device's data sheet: always `modelled`.
+
+    ms(n) = max(weights, linear * n) + attention * n * (n + 1) / 2
+    weights    params * bytes / (bandwidth * GPUs): every weight is read once
+    linear     2 * active params / (peak FLOP/s * GPUs * efficiency)
+    attention  4 * layers * hidden / (peak FLOP/s * GPUs * efficiency): queries times keys and
+               weights times values, each token with all before it. The header has no number of
+               query heads; heads * head_dim is taken to be the hidden size.
+
+Calibrated to nothing: an efficiency of a half is what tuned kernels reach on long prompts, and
+short prompts reach less.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +18,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from simulator.cost.source import Source
-from simulator.cost.tables import PrefillRow
+from simulator.cost.step_time import Source
+from traces.common.errors import InputError
+from traces.profiles.header import DTYPE_BYTES, ProfileHeader
+from traces.profiles.profile import LatencyProfile
+from traces.profiles.tables import PrefillRow
 
 _MEASURED, _INTERPOLATED, _MODELLED, _CLAMPED = (int(flag) for flag in Source)
 
@@ -75,3 +89,134 @@ class PrefillCurve:
         if tokens > self.last > 0:
             return _MODELLED
         return _MEASURED if not self.sizes or tokens in self.sizes else _INTERPOLATED
+
+
+PREFILLS = ("table", "modelled", "none")
+
+
+class ModelledPrefill:
+    """The module's formula, in milliseconds.
+
+    Args:
+        header: with the shape, data type and device of the target.
+        efficiency: share of the peak FLOP/s.
+
+    Raises:
+        InputError: naming what the header lacks.
+    """
+
+    __slots__ = ("attention_ms", "linear_ms", "weights_ms")
+
+    def __init__(self, header: ProfileHeader, efficiency: float) -> None:
+        shape, device = header.model_shape, header.device
+        given = {f"model_shape.{name}": shape[name] for name in _NEEDED}
+        given |= {f"device.{name}": device[name] for name in ("peak_tflops", "bandwidth_gb_s")}
+        given["dtype"] = DTYPE_BYTES.get(header.dtype)
+        missing = [name for name, value in given.items() if value is None]
+        if missing:
+            raise InputError(
+                f"latency.prefill is 'modelled', but the profile of {header.model} does not know "
+                f"{', '.join(missing)}; accepted there: table, none, null"
+            )
+        flops_per_ms = device["peak_tflops"] * 1e9 * header.num_gpus * efficiency
+        bytes_per_ms = device["bandwidth_gb_s"] * 1e6 * header.num_gpus
+        self.weights_ms = shape["params_b"] * 1e9 * given["dtype"] / bytes_per_ms
+        self.linear_ms = 2 * shape["active_params_b"] * 1e9 / flops_per_ms
+        self.attention_ms = 4 * shape["layers"] * shape["hidden"] / flops_per_ms
+
+    @property
+    def last(self) -> int:
+        """Nothing was measured."""
+        return 0
+
+    @property
+    def fixed_ms(self) -> float:
+        """What the shortest pass takes."""
+        return self.at(1)
+
+    def at(self, tokens: int) -> float:
+        """Milliseconds of a pass over ``tokens``."""
+        pairs = tokens * (tokens + 1) / 2
+        return max(self.weights_ms, self.linear_ms * tokens) + self.attention_ms * pairs
+
+    def many(self, tokens: np.ndarray) -> np.ndarray:
+        """`at` for (n,) prompts, the same to the last bit: (n,) milliseconds."""
+        pairs = tokens * (tokens + 1) / 2
+        linear = np.maximum(self.weights_ms, self.linear_ms * tokens)
+        return linear + self.attention_ms * pairs
+
+    def modelled(self, tokens: np.ndarray) -> np.ndarray:
+        """(n,) bool: all."""
+        return np.ones(len(tokens), bool)
+
+    def bits(self, _tokens: int) -> int:
+        """Source of `at`."""
+        return int(Source.MODELLED)
+
+
+_NEEDED = ("layers", "hidden", "params_b", "active_params_b")
+
+
+def prefill_of(
+    profile: LatencyProfile, kind: str | None, efficiency: float, strict: bool = False
+) -> tuple[str, PrefillCurve | ModelledPrefill]:
+    """What prefill is, and its price. None: the profile's table if it has one, else none.
+
+    Raises:
+        InputError: a table that the profile lacks, a shape or device that the model lacks, or
+            (strict) a model beside measured steps.
+    """
+    kind = kind or ("table" if profile.prefill else "none")
+    if kind == "modelled":
+        if strict and not profile.modelled:
+            raise InputError(
+                f"latency profile {profile.name} (strict): latency.prefill is 'modelled'; accepted "
+                "there: table, none, null"
+            )
+        return kind, ModelledPrefill(profile.header, efficiency)
+    if kind == "table" and not profile.prefill:
+        raise InputError(
+            f"latency.prefill is 'table', but {profile.name} has no prefill table; accepted "
+            "there: modelled, none, null"
+        )
+    return kind, PrefillCurve(profile.prefill if kind == "table" else ())
+
+
+def alone_ms(prefill: PrefillCurve | ModelledPrefill, start: int, tokens: int) -> float:
+    """Milliseconds of a prompt's chunk in a pass of its own: P is the whole prompt's price.
+
+    P(tokens) at the start of the prompt; later P(start + tokens) - P(start), which holds its
+    attention to what came before, and the fixed part again, as the weights are read once more. A
+    little too much for a chunk long enough to be bound by compute.
+    """
+    if start == 0:
+        return prefill.at(tokens)
+    return max(0.0, prefill.at(start + tokens) - prefill.at(start)) + prefill.fixed_ms
+
+
+def mixed_ms(prefill: PrefillCurve | ModelledPrefill, start: int, tokens: int) -> float:
+    """Milliseconds that a prompt's chunk adds to a decoding step.
+
+    P(start + tokens) - max(P(start), fixed): without the fixed part, as the step's own pass reads
+    the weights. Never negative. Limits: the step's tokens and the chunk's are priced apart, so a
+    chunk is never padded to a captured graph, nor does it push the step out of one.
+    """
+    before = max(prefill.at(start), prefill.fixed_ms) if start else prefill.fixed_ms
+    return max(0.0, prefill.at(start + tokens) - before)
+
+
+def together_ms(
+    prefill: PrefillCurve | ModelledPrefill, chunks: Sequence[tuple[int, int]], packed: int = 0
+) -> float:
+    """Milliseconds that (start, tokens) chunks add to one pass of `packed` other tokens.
+
+    The sum of `mixed_ms`, or what one prompt of all their tokens would add if that is more: short
+    chunks share what a pass that waits for the weights computes meanwhile, and may use it up. A
+    modelled price counts the step's own tokens as well.
+    """
+    apart = sum(mixed_ms(prefill, start, tokens) for start, tokens in chunks)
+    if len(chunks) < 2 and not packed:
+        return apart
+    total = sum(tokens for _, tokens in chunks)
+    own = max(prefill.at(packed), prefill.fixed_ms) if packed else prefill.fixed_ms
+    return max(apart, prefill.at(packed + total) - own)

@@ -44,19 +44,18 @@ from typing import Any
 
 import numpy as np
 
+from simulator.cost.captured_graphs import GraphedVerify
 from simulator.cost.cliffs import beyond, beyond_many, even_largest
-from simulator.cost.drafting import DraftTable
-from simulator.cost.engine import Engine
-from simulator.cost.graphs import GraphedVerify
+from simulator.cost.draft import DraftTable
 from simulator.cost.host import HostOverhead
 from simulator.cost.memo import CachedDraft, CachedVerify
-from simulator.cost.prefill_model import alone_ms, prefill_of, together_ms
-from simulator.cost.probe import width_probe
-from simulator.cost.profile import LatencyProfile
-from simulator.cost.source import RESOLVED, Source
-from simulator.cost.step_time import StepTime
-from simulator.cost.surface import VerifySurface
-from traces.errors import InputError
+from simulator.cost.prefill import alone_ms, prefill_of, together_ms
+from simulator.cost.settings import Engine
+from simulator.cost.step_time import RESOLVED, Source, StepTime
+from simulator.cost.verify import VerifySurface
+from simulator.cost.width_probe import width_probe
+from traces.common.errors import InputError
+from traces.profiles.profile import LatencyProfile
 
 _MODELLED = int(Source.MODELLED)
 _REFUSED = int(Source.MODELLED | Source.CLAMPED)

@@ -2,9 +2,73 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntFlag
 
-from simulator.cost.source import Source
+# ---------------- Where a cost came from, and what share of a run each origin makes up.
+
+
+class Source(IntFlag):
+    """Origin of a step's cost; MODELLED and CLAMPED can hold together, the others stand alone.
+
+    MEASURED: a measured size, or a step the engine pads to one. INTERPOLATED: between measured
+    sizes of one regime. MODELLED: beyond the table. CLAMPED: the context was outside the table.
+    """
+
+    MEASURED = 1
+    INTERPOLATED = 2
+    MODELLED = 4
+    CLAMPED = 8
+
+
+def _resolve(bits: int) -> Source:
+    """The weakest origin of a sum speaks for the whole."""
+    weak = bits & (Source.MODELLED | Source.CLAMPED)
+    return Source(weak or bits & Source.INTERPOLATED or Source.MEASURED)
+
+
+# IntFlag arithmetic is slow: hot paths OR plain ints and look the answer up here.
+RESOLVED: tuple[Source, ...] = tuple(_resolve(bits) for bits in range(16))
+
+
+def shares(steps: Mapping[int, float], seconds: Mapping[int, float]) -> dict[str, dict[str, float]]:
+    """Shares of steps and of time by origin.
+
+    Args:
+        steps: number of steps by Source (as reported by ``StepTime.source``).
+        seconds: their summed time by Source.
+
+    Returns:
+        ``{"steps": {...}, "time": {...}}``, each with measured, interpolated, modelled and
+        clamped. A modelled AND clamped step counts under both, so the four can exceed one.
+    """
+    return {"steps": _fractions(steps), "time": _fractions(seconds)}
+
+
+def _fractions(amounts: Mapping[int, float]) -> dict[str, float]:
+    whole = sum(amounts.values()) or 1.0
+    return {
+        flag.name.lower(): sum(value for key, value in amounts.items() if key & flag) / whole
+        for flag in Source
+    }
+
+
+@dataclass(slots=True)
+class SourceTally:
+    """Running counts for :func:`shares`."""
+
+    steps: dict[int, int] = field(default_factory=dict)
+    seconds: dict[int, float] = field(default_factory=dict)
+
+    def add(self, source: Source, step_s: float) -> None:
+        """Count one step of ``step_s`` seconds."""
+        self.steps[source] = self.steps.get(source, 0) + 1
+        self.seconds[source] = self.seconds.get(source, 0.0) + step_s
+
+    def shares(self) -> dict[str, dict[str, float]]:
+        """Shares of steps and of time so far."""
+        return shares(self.steps, self.seconds)
 
 
 @dataclass(frozen=True, slots=True)

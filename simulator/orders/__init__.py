@@ -3,11 +3,11 @@
 Importing this loads numpy alone; numba is imported when a table must be built.
 """
 
-from simulator.orders.block import BlockScores, DraftHead
 from simulator.orders.build import build_block, build_order
 from simulator.orders.cache import order_table
-from simulator.orders.own import Draws, OwnOrder
+from simulator.orders.families.base import Draws, OwnOrder
 from simulator.orders.replay import Replay, acceptance_length_by_budget, prefix_mass, replay
+from simulator.orders.scores import BlockScores, DraftHead
 from simulator.orders.specs import BestFirstOrder, ChainOrder, Order, StaticOrder
 from simulator.orders.table import ABSENT, OrderTable
 

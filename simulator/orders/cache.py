@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
-from simulator.fingerprint import class_sources
+from simulator.engine.fingerprint import class_sources
 from simulator.orders.build import build_order, resolve_for
-from simulator.orders.own import OwnOrder
+from simulator.orders.families.base import OwnOrder
 from simulator.orders.specs import Order
 from simulator.orders.table import ARRAYS, OrderTable
-from traces.recording import Recording
+from traces.recordings.recording import Recording
 
 KEPT = 48  # tables in memory; 6,500 anchors of 63 nodes take 6 MB
 _memory: OrderedDict[str, OrderTable] = OrderedDict()
@@ -60,7 +60,7 @@ def table_key(resolved: Order, recording: Recording) -> str:
     """sha256 over the recording's content, the resolved spec, and its and the builder's sources."""
     own = f" version {resolved.version}" if isinstance(resolved, OwnOrder) else ""
     code = class_sources(build_order.__module__, type(resolved))
-    text = f"{recording.content_hash} {recording.splits} {resolved!r} {code}{own}"
+    text = f"{recording.content_hash} {resolved!r} {code}{own}"
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulator.orders.table import OrderTable
-from traces.errors import InputError
-from traces.recording import Recording
+from traces.common.errors import InputError
+from traces.recordings.recording import Recording
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,9 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from simulator.orders.refusal import refusal
-from simulator.orders.specs import MAX_NODES, BestFirstOrder, ChainOrder, Order, StaticOrder
-from traces.errors import InputError
+from simulator.orders.specs import (
+    MAX_NODES,
+    BestFirstOrder,
+    ChainOrder,
+    Order,
+    StaticOrder,
+    refusal,
+)
+from traces.common.errors import InputError
 
 
 def resolve(spec: Order, depths: int, ranks: int, conditioned: bool, source: str) -> Order:

@@ -9,10 +9,37 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from simulator.orders.own import OwnOrder
-from simulator.orders.refusal import refusal
+from simulator.orders.families.base import OwnOrder
+from traces.common.errors import InputError
+
+
+class OrderError(InputError):
+    """A field's value that an order, or the recording it is built on, does not take."""
+
+    field = ""
+    value: Any = None
+    accepted = ""
+
+    def under(self, where: str) -> InputError:
+        """The same, of the key ``where.field``."""
+        value = list(self.value) if isinstance(self.value, tuple) else self.value
+        return InputError(f"{where}.{self.field} is {value!r}; accepted: {self.accepted}")
+
+
+def refusal(
+    order: str, field: str, value: Any, accepted: str, message: str | None = None
+) -> OrderError:
+    """The error of an order's field.
+
+    Args:
+        message: in place of ``ORDER FIELD: VALUE, accepted: ACCEPTED``.
+    """
+    error = OrderError(message or f"{order} {field}: {value!r}, accepted: {accepted}")
+    error.field, error.value, error.accepted = field, value, accepted
+    return error
+
 
 SCORES = ("auto", "parent", "marginal", "marginal_biased")
 TIES = ("depth", "tick")

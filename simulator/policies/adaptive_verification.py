@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from simulator.chain_survival import DRAWS, calibrated_chain, mean_survival
-from simulator.params import choice
+from simulator.calibration.chain import DRAWS, calibrated_chain, mean_survival
+from simulator.policies.checks import choice
+from simulator.policies.shared.selection import merged_requests, step_curve_s, top_widths
+from simulator.policies.shared.stop_rules import best_plateau_width
 from simulator.policy import Lab, Load, Policy, Step
-from simulator.selection import merged_requests, top_widths
-from simulator.step_curve import step_curve_s
-from simulator.width_rule import best_plateau_width
 
 
 class AdaptiveVerification(Policy):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from simulator.engine.compiled.rules import Plain
 from simulator.policy import Load, Policy
-from simulator.rules import Plain
 
 
 class Autoregressive(Policy):

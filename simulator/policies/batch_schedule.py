@@ -2,16 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from simulator.batch_table import length_at, read_batch_table
+from simulator.engine.compiled.rules import FixedWidth, Plain
 from simulator.orders.specs import ChainOrder
-from simulator.params import draft_length
+from simulator.policies.checks import draft_length
+from simulator.policies.checks import entries as listed
 from simulator.policy import Lab, Load, Policy, Step
-from simulator.rules import FixedWidth, Plain
-from traces.errors import InputError
+from traces.common.errors import InputError
+
+# ---------------- A table from live batch sizes to draft lengths, as serving engines take it.
+
+
+_ENTRY = "[first batch, last batch (null: no limit), tokens from 0]"
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Batches `first` to `last` verify `length` draft tokens."""
+
+    first: int
+    last: float  # inf: no limit
+    length: int
+
+
+def read_batch_table(entries: Iterable[Any]) -> tuple[Range, ...]:
+    """Ranges by rising batch that begin at 1 and follow each other without gap or overlap.
+
+    Raises:
+        InputError: naming the entry, its value and what is accepted.
+    """
+    ranges = tuple(
+        _range(f"policy.table[{i}]", entry)
+        for i, entry in enumerate(listed("table", entries, _ENTRY))
+    )
+    if not ranges:
+        raise InputError(f"policy.table is empty; accepted: a list of {_ENTRY}")
+    due = 1
+    for i, item in enumerate(ranges):
+        if item.first != due:
+            wrong = "overlaps the one before" if item.first < due else "leaves a gap"
+            accepted = "nothing behind a range without limit" if due == math.inf else f"{due}"
+            raise InputError(
+                f"policy.table[{i}] begins at batch {item.first} and {wrong}; accepted: {accepted}"
+            )
+        due = item.last + 1
+    return ranges
+
+
+def length_at(ranges: tuple[Range, ...], batch: int) -> int:
+    """Draft tokens at a live batch that the table covers."""
+    return next(item.length for item in ranges if batch <= item.last)
+
+
+def _range(where: str, entry: Any) -> Range:
+    values = list(entry) if isinstance(entry, Sequence) and not isinstance(entry, str) else []
+    first, last, length = values if len(values) == 3 else (None, None, None)
+    whole = all(isinstance(v, int) and not isinstance(v, bool) for v in (first, length))
+    limit = last is None or (isinstance(last, int) and not isinstance(last, bool))
+    if not (whole and limit and first >= 1 and length >= 0 and (last is None or last >= first)):
+        raise InputError(f"{where} is {entry!r}; accepted: {_ENTRY}")
+    return Range(first, math.inf if last is None else last, length)
+
 
 # The longest length of each of SGLang's default tiers (see `sglang_adaptive`).
 TABLE = ((1, 7, 7), (8, 31, 3), (32, 63, 1), (64, None, 0))

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from simulator.orders.marginal import marginal_scores
+from simulator.engine.compiled.rules import FixedWidth, SharedBudget
+from simulator.orders.families.marginal import marginal_scores
 from simulator.orders.replay import prefix_mass
 from simulator.orders.specs import BestFirstOrder
-from simulator.params import choice, fitting_anchors, node_count, whole
-from simulator.policy import Lab, Policy, Step
-from simulator.rules import FixedWidth, SharedBudget
-from simulator.selection import top_widths
-from simulator.width_rule import (
+from simulator.policies.checks import choice, fitting_anchors, node_count, whole
+from simulator.policies.shared.selection import top_widths
+from simulator.policies.shared.stop_rules import (
     DEPLOYED_WIDTHS,
     deploy_width,
     fit_line,
@@ -23,6 +22,7 @@ from simulator.width_rule import (
     published_mass_curve,
     stop_width,
 )
+from simulator.policy import Lab, Policy, Step
 
 SCORES = ("auto_marginal", "marginal", "marginal_biased", "parent")
 MEASURED = "measured"

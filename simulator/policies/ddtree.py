@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from simulator.orders.marginal import AUTO, SCORES, MarginalOrder, marginal_scores
-from simulator.params import choice, node_count
+from simulator.engine.compiled.rules import FixedWidth
+from simulator.orders.families.marginal import AUTO, SCORES, MarginalOrder, marginal_scores
+from simulator.policies.checks import choice, node_count
 from simulator.policy import Lab, Policy, Step
-from simulator.rules import FixedWidth
 
 
 class DDTree(Policy):

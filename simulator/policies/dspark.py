@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from simulator.chain_survival import DRAWS, calibrated_chain
-from simulator.ladder import NEAR
-from simulator.params import choice, probability
+from simulator.calibration.chain import DRAWS, calibrated_chain
+from simulator.policies.checks import choice, probability
+from simulator.policies.shared.ladder import NEAR
+from simulator.policies.shared.selection import merged_requests, step_curve_s
+from simulator.policies.shared.stop_rules import first_stop_width
 from simulator.policy import Lab, Policy, Step
-from simulator.selection import merged_requests
-from simulator.step_curve import step_curve_s
-from simulator.width_rule import first_stop_width
 
 
 class DSpark(Policy):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from simulator.orders.beam import BeamOrder
-from simulator.params import node_count, whole
+from simulator.engine.compiled.rules import FixedWidth
+from simulator.orders.families.beam import BeamOrder
+from simulator.policies.checks import node_count, whole
 from simulator.policy import Lab, Policy, Step
-from simulator.rules import FixedWidth
 
 
 class Eagle2(Policy):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from simulator.engine.compiled.rules import FixedWidth
 from simulator.orders.specs import ChainOrder
-from simulator.params import whole
+from simulator.policies.checks import whole
 from simulator.policy import Lab, Policy, Step
-from simulator.rules import FixedWidth
-from traces.errors import InputError
+from traces.common.errors import InputError
 
 
 class FixedChain(Policy):

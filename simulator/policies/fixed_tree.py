@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from simulator.engine.compiled.rules import FixedWidth
 from simulator.orders.specs import BestFirstOrder, StaticOrder
-from simulator.params import choice
+from simulator.policies.checks import choice
 from simulator.policy import Policy, Step
-from simulator.rules import FixedWidth
 
 
 class FixedTree(Policy):

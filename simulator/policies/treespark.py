@@ -12,15 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from simulator.calibration import Platt, fit_platt, platt_edges
-from simulator.calibration_file import calibration_for
-from simulator.ladder import Rung, read_ladder, rung_at
-from simulator.orders.sampled import SampledOrder
-from simulator.orders.sampled_fit import sampled_edges
+from simulator.calibration.file import calibration_for
+from simulator.calibration.platt import Platt, fit_platt, platt_edges
+from simulator.engine.compiled.rules import FixedWidth, Threshold
+from simulator.orders.families.sampled import SampledOrder
+from simulator.orders.families.sampled_fit import sampled_edges
 from simulator.orders.specs import BestFirstOrder, ChainOrder, Order
-from simulator.params import choice, fitting_anchors, node_count, samples
+from simulator.policies.checks import choice, fitting_anchors, node_count, samples
+from simulator.policies.shared.ladder import Rung, read_ladder, rung_at
 from simulator.policy import Lab, Load, Policy, Step
-from simulator.rules import FixedWidth, Threshold
 
 # Published, re-read every round: at temperature 0, and above it.
 LADDER = (
@@ -89,7 +89,7 @@ class TreeSpark(Policy):
             return self._read.platt
         anchors = fitting_anchors(lab, "calibration")
         if isinstance(self.order, SampledOrder):
-            q, accepted, _ = sampled_edges(lab.recording, lab.table(self.order), anchors)
+            q, accepted, _ = sampled_edges(lab.recording, self.order, anchors)
             return fit_platt(q, accepted)
         return fit_platt(*platt_edges(lab.table(self.order), lab.recording, anchors))
 

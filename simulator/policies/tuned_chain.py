@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from simulator.engine.compiled.rules import FixedWidth, Plain
 from simulator.orders.replay import replay
 from simulator.orders.specs import ChainOrder
-from simulator.params import fitting_sequences, whole
+from simulator.policies.checks import fitting_sequences, whole
 from simulator.policy import Lab, Load, Policy, Step
-from simulator.rules import FixedWidth, Plain
 
 
 class TunedChain(Policy):

@@ -29,9 +29,9 @@ from simulator.policies.fixed_tree import FixedTree
 from simulator.policies.treespark import TreeSpark
 from simulator.policy import Draft, Lab, Load, Policy, Step
 from tests import naive_orders as naive
-from traces.catalog import known_recordings
-from traces.io import read_recording
-from traces.recording import Recording
+from traces.recordings.catalog import known_recordings
+from traces.recordings.files import read_recording
+from traces.recordings.recording import Recording
 
 BATCHES = (1, 4, 16)
 NODES, LIMIT_US = 127, 100.0

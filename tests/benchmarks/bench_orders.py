@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from simulator.orders import BestFirstOrder, ChainOrder, StaticOrder, build_order
 from tests import naive_orders as naive
 from tests.synthetic import make_hidden
-from traces.io import build_recording
+from traces.recordings.files import build_recording
 
 VOCAB, DEPTHS, WIDTH, RANK = 2048, 7, 256, 64
 LENGTH = 131  # outputs per sequence, 130 anchors

@@ -24,16 +24,16 @@ import simpy
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from simulator.cost import StepCost, find_profile
-from simulator.fast import eligible
-from simulator.fast.server import FastServer
-from simulator.fleet import Fleet
-from simulator.inputs import choose_sequences, load_recording
-from simulator.ledger import Facts, Ledger, texts_of
+from simulator.engine.arrivals import LazyWorkload, make_workload
+from simulator.engine.compiled import eligible
+from simulator.engine.compiled.server import FastServer
+from simulator.engine.fleet import Fleet
+from simulator.engine.inputs import choose_sequences, load_recording
+from simulator.engine.run import Job, prepare, tables_of
+from simulator.engine.settings import Settings
 from simulator.policies.cast import Cast
 from simulator.policies.treespark import TreeSpark
-from simulator.run import Job, prepare, tables_of
-from simulator.settings import Settings
-from simulator.workload import LazyWorkload, make_workload
+from simulator.results.facts import Facts, Ledger, texts_of
 
 RECORDING, PROFILE = "small_semi_t0", "b300"
 GOALS = {64: 3e6, 1: 3e5}  # request-rounds per second, by concurrency

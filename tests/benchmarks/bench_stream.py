@@ -15,10 +15,11 @@ from pathlib import Path
 import simpy
 from pyarrow import parquet
 
-from simulator.command_line import composed_jobs, normalised, parse
-from simulator.fast import eligible
-from simulator.run import Job, load, prepare, run_job
-from simulator.workload import LazyWorkload
+from simulator.cli.overrides import normalised
+from simulator.cli.survey import composed_jobs, parse
+from simulator.engine.arrivals import LazyWorkload
+from simulator.engine.compiled import eligible
+from simulator.engine.run import Job, load, prepare, run_job
 
 WORDS = ("policy=cast", "max_concurrency=64")
 
@@ -44,7 +45,7 @@ def make_job(count: int, words: list[str]) -> Job:
 
 def bare_seconds(job: Job) -> float | None:
     """Processor time of the compiled rounds alone; None where the run has none."""
-    from simulator.fast.server import FastServer
+    from simulator.engine.compiled.server import FastServer
 
     workload, env = LazyWorkload(job.settings, job.recording, job.sequences), simpy.Environment()
     if not eligible(job.settings, workload, job.policy, job.cost):

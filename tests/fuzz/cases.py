@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tests.fuzz.guards import Hang, alarm, inside
-from traces.errors import InputError
+from traces.common.errors import InputError
 
 Damage = Callable[[bytes, np.random.Generator], bytes]
 TRAP = "trapped"  # what code in a file would make, in the working folder

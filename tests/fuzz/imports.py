@@ -17,7 +17,7 @@ from tests.fuzz.recordings import check_recording
 from tests.fuzz.trees import json_damaged, tree_damaged
 from traces.__main__ import main
 from traces.importers.points import read_points
-from traces.io import read_recording
+from traces.recordings.files import read_recording
 
 FACTS = ("--hardware", "h", "--model", "m", "--num-gpus", "1", "--dtype", "d", "--source", "s")
 PROBE = {"verify_ms": {"1024": {"1": 20.5, "16": 30}, "512": {"1": 19}}, "draft_ms": 2, "gpu": "x"}

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save
 
-from real_runner.checkpoints.files import open_checkpoint
+from real_runner.models.hub.files import open_checkpoint
 from real_runner.probing.grid import PrefillCell, StepCell
 from real_runner.probing.samples import Samples
 from real_runner.probing.store import Store

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from simulator.tournament.rivals import Entrant, read_rivals
+from simulator.studies.contest.entrants import Entrant, read_rivals
 from tests.fuzz.cases import Target
 from tests.fuzz.guards import inside
 from tests.fuzz.trees import yaml_damaged

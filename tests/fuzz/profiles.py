@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from analysis.profiles import read_profile as read_for_figures
+from simulator.cli.errors import one_line
+from simulator.cli.overrides import overrides_of
 from simulator.cost import StepCost, build_step_cost, read_profile
-from simulator.latency_file import overrides_of
-from simulator.one_line import one_line
 from tests.fuzz.cases import Target
 from tests.fuzz.grids import csv_damaged
 from tests.fuzz.guards import inside
 from tests.fuzz.trees import json_text, yaml_damaged
-from traces.errors import InputError
+from traces.common.errors import InputError
 
 HEADER = {
     "hardware": "bench",

@@ -14,8 +14,8 @@ from tests.fuzz.tensors import safetensors_damaged
 from tests.fuzz.trees import json_damaged
 from tests.synthetic import make_hidden, make_pool, make_tree
 from traces.__main__ import main
-from traces.io import read_recording, write_recording
-from traces.recording import Recording
+from traces.recordings.files import read_recording, write_recording
+from traces.recordings.recording import Recording
 
 FILE = "r.safetensors"
 AGREE = ("temperature", "target", "drafter", "vocab_size", "eos_token", "dtype", "generation")

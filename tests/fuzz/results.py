@@ -19,8 +19,8 @@ from analysis.reliability import read_reliability
 from analysis.steps import read_steps, steps_in_window
 from analysis.summaries import read_summaries
 from analysis.validation import read_validation
-from simulator.calibration_file import read_calibration
-from simulator.results import is_complete
+from simulator.calibration.file import read_calibration
+from simulator.results.files import is_complete
 from tests.fuzz.cases import Target, command
 from tests.fuzz.grids import csv_damaged
 from tests.fuzz.run_files import (
@@ -33,7 +33,7 @@ from tests.fuzz.run_files import (
 )
 from tests.fuzz.tables import parquet_damaged
 from tests.fuzz.trees import json_damaged, yaml_damaged
-from traces.errors import InputError
+from traces.common.errors import InputError
 
 
 def _rows(text: str) -> list[dict[str, str]]:

@@ -21,8 +21,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from tests.fuzz.cases import ACCEPTED, FAULT, REFUSED, Bench, Outcome, Target  # noqa: E402
-from tests.fuzz.guards import MOST_BYTES, MOST_S, limit_memory, peak_bytes  # noqa: E402
+from tests.fuzz.cases import ACCEPTED, FAULT, REFUSED, Bench, Outcome, Target
+from tests.fuzz.guards import MOST_BYTES, MOST_S, limit_memory, peak_bytes
 
 ENOUGH = 100  # cases of a target, of which some are accepted and some refused
 STILL_S = 300.0  # without a word from the process, on a clock: it waits for something

@@ -14,7 +14,7 @@ import yaml
 from pyarrow import parquet
 
 from tests.figure_cases import summary
-from traces.catalog import DATA
+from traces.recordings.catalog import DATA
 
 CALIBRATION = "small_block_t0.calibration.json"
 ROUNDS = """batch,width,round_ms,committed,tree,drafted

@@ -9,9 +9,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from simulator.capacity.trial import read_trial
-from simulator.recommend.play import read_kept
-from simulator.tournament.store import Store, read_result
+from simulator.studies.capacity.trial import read_trial
+from simulator.studies.contest.grid import read_kept
+from simulator.studies.store import Store, read_result
 from tests.fuzz.cases import Target
 from tests.fuzz.trees import json_damaged
 

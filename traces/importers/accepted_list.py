@@ -9,8 +9,8 @@ import argparse
 import re
 from dataclasses import dataclass
 
-from traces.errors import InputError
-from traces.importers import point_options
+from traces.common.errors import InputError
+from traces.importers import points as point_options
 from traces.importers.files import Source, printable
 from traces.importers.node import Node, shown
 from traces.importers.points import Point, write_points

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from traces.errors import InputError
+from traces.common.errors import InputError
 from traces.importers.files import Source
 from traces.importers.node import Node, shown
 from traces.importers.tensors import as_array

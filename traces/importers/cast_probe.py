@@ -11,12 +11,11 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from traces.errors import InputError
-from traces.importers import profile_options
+from traces.common.errors import InputError
+from traces.importers import profile as profile_options
 from traces.importers.files import Source, read_sources
 from traces.importers.node import Node, is_number
-from traces.importers.options import checked_count
-from traces.importers.profile import DraftTime, Times, VerifyTime, write_profile
+from traces.importers.profile import DraftTime, Times, VerifyTime, checked_count, write_profile
 from traces.importers.report import Report, counted, read_line
 
 HELP = "CAST's latency probes (JSON), single or batched -> a latency profile, NAME.csv"

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from traces.errors import InputError
+from traces.common.errors import InputError
 from traces.importers.cast_log import MOST_TOKEN, Rounds, read_rounds
 from traces.importers.files import check_out, read_sources
-from traces.importers.options import checked_count, checked_texts
+from traces.importers.profile import checked_count, checked_texts
 from traces.importers.report import Report, counted, read_line
 from traces.importers.rounds_recording import LACKS, Facts, chain_accepted, write_rounds
 

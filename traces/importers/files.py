@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from traces.disk import named
-from traces.errors import InputError
+from traces.common.errors import InputError
+from traces.common.files import named
 from traces.importers.node import Node
-from traces.workloads.json_text import DECODER, FAULTS, fault_text
+from traces.workloads.json import DECODER, FAULTS, fault_text
 
 # As DECODER, with the NaN and Infinity that other programs write; the checks see them.
 _LENIENT = json.JSONDecoder(object_pairs_hook=DECODER.object_pairs_hook)

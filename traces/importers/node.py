@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from traces.errors import InputError
+from traces.common.errors import InputError
 
 _WHOLE = re.compile(r"0|[1-9][0-9]{0,11}")  # no leading zeros: one spelling for one size
 _SHOWN = 40  # characters of a refused value

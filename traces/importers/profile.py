@@ -6,14 +6,16 @@ written here is checked value by value when it is read from the source.
 
 from __future__ import annotations
 
+import argparse
 import csv
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from traces.errors import InputError
-from traces.importers.files import Source, write_all
+from traces.common.errors import InputError
+from traces.importers.files import Source, check_out, printable, write_all
+from traces.importers.node import MOST_MS
 
 ENDINGS = (".draft.csv", ".yaml", ".csv")  # the .csv names the profile: last
 _DIMENSIONS = ("batch", "kv_prefix_tokens")
@@ -149,7 +151,7 @@ def _header(facts: Facts, sources: Sequence[Source], times: Times) -> dict[str, 
 
 
 def _write_header(path: Path, header: dict[str, Any]) -> None:
-    from traces.plain_yaml import dump_yaml  # yaml is needed here alone
+    from traces.common.yaml import dump_yaml
 
     text = dump_yaml(header)
     path.write_text(text, encoding="utf-8")
@@ -162,3 +164,97 @@ def _write_table(path: Path, names: Sequence[str], rows: list[list], fixed: dict
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow([names[index] for index in kept])
         writer.writerows([row[index] for index in kept] for row in rows)
+
+
+# ---------------- Options that several formats share.
+
+
+def checked_texts(args: argparse.Namespace, names: Iterable[str]) -> dict[str, str | None]:
+    """Options that are lines of text, by name; None for one that is not given.
+
+    Raises:
+        InputError: an empty text, or one of several lines.
+    """
+    texts = {}
+    for name in names:
+        text = getattr(args, name)
+        if text is not None and not (text.strip() and text.strip().isprintable()):
+            option = "--" + name.replace("_", "-")
+            raise InputError(f"{option} is {text!r}; accepted: a line of text")
+        texts[name] = None if text is None else text.strip()
+    return texts
+
+
+def checked_count(option: str, value: int | None, most: int = 10**9) -> int | None:
+    """A whole number from 1, or None where it is not given; InputError otherwise."""
+    if value is not None and not 1 <= value <= most:
+        raise InputError(f"{option} is {value}; accepted: a whole number from 1 to {most}")
+    return value
+
+
+KINDS = ("measured", "modelled")
+_TEXTS = ("hardware", "model", "dtype", "attention", "timing", "source", "license")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Facts of the header; those that are not given are null or "unstated"."""
+    parser.add_argument("--hardware", required=True, help="GPU that it was timed on")
+    parser.add_argument("--model", required=True, help="target model")
+    parser.add_argument("--num-gpus", required=True, type=int)
+    parser.add_argument("--dtype", required=True, help="such as bfloat16")
+    parser.add_argument("--source", required=True, help="who published the times, and where")
+    parser.add_argument("--attention", default="unstated", help="attention path")
+    parser.add_argument("--timing", default="unstated", help="how it was timed")
+    parser.add_argument("--license", default="unstated", help="terms of the numbers")
+    parser.add_argument("--kind", choices=KINDS, default=KINDS[0])
+    parser.add_argument(
+        "--captured-up-to",
+        type=int,
+        metavar="TOKENS",
+        help="steps of up to so many packed tokens ran as CUDA graphs (default: none, eager)",
+    )
+
+
+def read_options(args: argparse.Namespace, sources: Sequence[Source]) -> Facts:
+    """The header's facts from the command line.
+
+    Raises:
+        InputError: a bad path, or an option without a value that the header takes.
+    """
+    check_out(args.out, ".csv", sources, (*ENDINGS, PREFILL))
+    if args.out.stem.endswith((".draft", ".prefill")):
+        raise InputError(f"--out is {args.out}; accepted: NAME.csv, as NAME.draft.csv comes beside")
+    texts = checked_texts(args, _TEXTS)
+    return Facts(
+        **texts,
+        num_gpus=checked_count("--num-gpus", args.num_gpus),
+        kind=args.kind,
+        captured_up_to=checked_count("--captured-up-to", args.captured_up_to) or 0,
+        format=args.format,
+    )
+
+
+def draft_option(text: str | None, batches: Sequence[int]) -> dict[int, float] | None:
+    """`--draft-ms` by batch: one number for all `batches`, or BATCH:MS,...; None if not given.
+
+    Raises:
+        InputError: anything else.
+    """
+    if text is None:
+        return None
+    pairs = [part.strip().rpartition(":")[::2] for part in text.split(",")]
+    try:
+        if pairs == [("", text.strip())]:
+            found = dict.fromkeys(batches, float(text))
+        else:
+            found = {int(batch): float(ms) for batch, ms in pairs}
+            found = found if len(found) == len(pairs) else {}  # a batch twice
+    except ValueError:
+        found = {}
+    valid = all(0 < batch <= 10**6 and 0 < ms < MOST_MS for batch, ms in found.items())
+    if not found or not valid:
+        raise InputError(
+            f"--draft-ms is {printable(text)!r}; accepted: milliseconds above 0, or BATCH:MS,... "
+            "with every batch once, such as 1:2.7,8:3.1"
+        )
+    return found

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError
 
-from traces.errors import InputError
+from traces.common.errors import InputError
 from traces.importers.cast_log import Rounds
 from traces.importers.files import printable
-from traces.io import build_recording, write_recording
-from traces.schema import FORMAT, SPLITS, VERSION
-from traces.scores import log_softmax
+from traces.recordings.files import build_recording, write_recording
+from traces.recordings.schema import FORMAT, SPLITS, VERSION
+from traces.recordings.scores import log_softmax
 
 LACKS = (
     "full-vocabulary normaliser (scores are log-softmax over the candidates kept)",

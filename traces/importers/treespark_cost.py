@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import argparse
 
-from traces.errors import InputError
-from traces.importers import profile_options
+from traces.common.errors import InputError
+from traces.importers import profile as profile_options
 from traces.importers.files import Source, read_sources
-from traces.importers.options import checked_count
-from traces.importers.profile import DraftTime, Times, VerifyTime, write_profile
+from traces.importers.profile import DraftTime, Times, VerifyTime, checked_count, write_profile
 from traces.importers.report import Report, counted, read_line
 
 HELP = "TreeSpark's cost model (JSON) -> a latency profile, NAME.csv"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass
 
-from traces.importers import point_options
+from traces.importers import points as point_options
 from traces.importers.files import Source, printable
 from traces.importers.node import Node
 from traces.importers.points import Point, write_points

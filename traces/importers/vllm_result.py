@@ -10,14 +10,14 @@ import argparse
 import re
 from collections.abc import Sequence
 
-from traces.importers import point_options
+from traces.importers import points as point_options
 from traces.importers.files import Source, printable
 from traces.importers.node import Node, is_number
-from traces.importers.point_options import Stated
 from traces.importers.points import (
     MOST_REQUESTS,
     OBJECTIVES,
     Point,
+    Stated,
     positive,
     rate_of,
     write_points,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
 
-from traces.errors import InputError
+from traces.common.errors import InputError
 from traces.workloads.cells import shown
 
 TokenCount = Callable[[str], int]

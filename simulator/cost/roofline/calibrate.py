@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from simulator.cost.csv_table import read_cells, require
 from simulator.cost.roofline.model import Roofline
-from traces.errors import InputError
+from traces.common.errors import InputError
+from traces.profiles.tables import read_cells, require
 
 _COLUMNS = ("batch", "packed_tokens_total", "kv_prefix_tokens", "verify_ms")
 _LEAST = 0.02  # efficiency

@@ -26,11 +26,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simulator.cost.header import DTYPE_BYTES
-from simulator.cost.shapes import Gpu, ModelShape
+from traces.profiles.devices import Gpu, ModelShape
+from traces.profiles.header import DTYPE_BYTES
 
 if TYPE_CHECKING:
-    from simulator.cost.profile import LatencyProfile
+    from traces.profiles.profile import LatencyProfile
 
 
 @dataclass(frozen=True, slots=True)

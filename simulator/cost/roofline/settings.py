@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from simulator.cost.header import DTYPE_BYTES
 from simulator.cost.roofline.model import Roofline
-from simulator.cost.shapes import find_gpu, find_model
-from traces.errors import InputError
+from traces.common.errors import InputError
+from traces.profiles.devices import find_gpu, find_model
+from traces.profiles.header import DTYPE_BYTES
 
 ROOFLINE = "roofline"
 _WHERE = f"latency.{ROOFLINE}"

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from simulator.cost.header import ProfileHeader
-from simulator.cost.profile import LatencyProfile
 from simulator.cost.roofline.model import Roofline
-from simulator.cost.tables import DraftRow, VerifyRow
+from traces.profiles.header import ProfileHeader
+from traces.profiles.profile import LatencyProfile
+from traces.profiles.tables import DraftRow, VerifyRow
 
 BATCHES = tuple(np.unique(np.rint(2 ** np.arange(0, 9.25, 0.5)).astype(int)).tolist())  # 1 to 512
 DRAFTED = tuple(np.unique(np.rint(np.geomspace(1, 512, 64)).astype(int)).tolist())

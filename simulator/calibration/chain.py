@@ -1,0 +1,181 @@
+"""A chain whose scores are calibrated survivals: which evidence, which draws, what was fitted.
+
+With a confidence head: sequential temperature scaling of its logits. Without: per-depth logistic
+regressions on logit margins (argmax chains), or a Platt map of q (sampled chains, whose keys must
+not look at the token they admit). Everything is fitted on the calibration split.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from simulator.calibration.platt import Platt, ece, fit_platt, logit, sigmoid
+from simulator.orders.families.scored_chain import ScoredChain, has_confidence
+from simulator.orders.specs import Order
+from simulator.orders.table import OrderTable
+from simulator.policies.checks import fitting_anchors, samples
+from simulator.policy import Lab
+from traces.common.errors import InputError
+
+
+def fit_margins(
+    probability: np.ndarray, accepted: np.ndarray
+) -> tuple[tuple[Platt, ...], tuple[int, ...]]:
+    """Maps (a, b) per depth, and the depths (from 1) that had to take the one of all depths.
+
+    The population of a depth are the chains whose tokens before it were all accepted: only there
+    does the drafter's guess meet the target's. Where it allows no finite fit, or one that falls
+    with the margin, the fit over the populations of all depths stands in.
+
+    Args:
+        probability: (n, length) sigmoid of each margin. accepted: (n, length) bool, whether the
+            first k tokens all were accepted.
+
+    Raises:
+        InputError: all depths together allow no fit either.
+    """
+    reached = np.column_stack([np.ones(len(accepted), bool), accepted[:, :-1]])
+    fits = [_fit(p[r], y[r]) for p, y, r in zip(probability.T, accepted.T, reached.T, strict=True)]
+    missing = [depth for depth, fit in enumerate(fits) if fit is None]
+    if missing:
+        pooled = fit_platt(probability[reached], accepted[reached])
+        for depth in missing:
+            fits[depth] = pooled
+    return tuple(fits), tuple(depth + 1 for depth in missing)
+
+
+def _fit(probability: np.ndarray, label: np.ndarray) -> Platt | None:
+    try:
+        fit = fit_platt(probability, label)
+    except InputError:
+        return None
+    return fit if fit.a > 0 else None
+
+
+# The paper says "grid search" and no more; vLLM's online variant has these bounds and steps.
+GRID = 2.0 ** np.linspace(-3, 3, 49)
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """Temperatures by depth, and the calibration error (`calibration.ece`) of the survivals."""
+
+    temperatures: tuple[float, ...]
+    ece_before: tuple[float, ...]
+    ece_after: tuple[float, ...]
+
+
+def chain_edges(table: OrderTable, anchors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(probability, accepted) of chains of `length` nodes: both (n, length).
+
+    probability: of every token given that those before were accepted, from the table's scores.
+    accepted: whether the first k tokens all were, by the table's hit ranks, so that the labels of
+    sampled chains are their own.
+    """
+    score = table.score[anchors]
+    length = score.shape[1]
+    if (table.size[anchors] != length).any():
+        raise InputError(f"chain_edges: chains of fewer than {length} tokens, accepted: whole ones")
+    accepted = table.hit_rank[anchors, :length] == np.arange(1, length + 1)
+    return np.exp(np.diff(score, axis=1, prepend=0.0)), accepted
+
+
+def sequential_scaling(logit: np.ndarray, accepted: np.ndarray) -> Scaling:
+    """Temperatures for confidences of the given logits.
+
+    Args:
+        logit: (n, length) of each token's confidence. accepted: (n, length) bool, whether the
+            first k tokens all were accepted; every chain counts at every depth.
+    """
+    if logit.shape != accepted.shape or logit.ndim != 2 or not logit.size:
+        raise InputError(
+            f"sequential_scaling: logits {logit.shape} and labels {accepted.shape}, accepted: two"
+            " arrays (chains, depths) of one shape"
+        )
+    raw, scaled = np.ones(len(logit)), np.ones(len(logit))
+    chosen, before, after = [], [], []
+    for x, label in zip(logit.T, accepted.T, strict=True):
+        raw = raw * sigmoid(x)
+        survivals = scaled * sigmoid(x / GRID[:, None])  # (49, n)
+        errors = np.array([ece(survival, label) for survival in survivals])
+        best = np.lexsort((np.abs(np.log(GRID)), errors))[0]  # of equals, the one nearest to 1
+        scaled = survivals[best]
+        chosen.append(float(GRID[best]))
+        before.append(ece(raw, label))
+        after.append(float(errors[best]))
+    return Scaling(tuple(chosen), tuple(before), tuple(after))
+
+
+DRAWS = ("auto", "fixed", "sampled")  # auto: sampled above temperature 0
+
+
+def calibrated_chain(
+    lab: Lab, draws: str = "auto", scaled: bool = True
+) -> tuple[Order, dict[str, Any]]:
+    """The order, and what to report of its fit (JSON types).
+
+    Args:
+        draws: fixed (the argmax chain at any temperature) or sampled chains; auto: sampled above
+            temperature 0, as DSpark does. scaled: False keeps a confidence head's own values.
+
+    Raises:
+        InputError: sampled chains at temperature 0, or a split that allows no fit.
+    """
+    sampled = samples(lab, draws)
+    anchors = fitting_anchors(lab, "calibration")
+    order, fit = (_sampled if sampled else _argmax)(lab, anchors, scaled)
+    return order, {"draws": "sampled" if sampled else "fixed"} | fit
+
+
+def mean_survival(lab: Lab, order: Order) -> np.ndarray:
+    """Mean estimated survival by depth over the calibration split: (length,), falling."""
+    score = lab.table(order).score[fitting_anchors(lab, "calibration")]
+    return np.exp(score).mean(axis=0)
+
+
+def _argmax(lab: Lab, anchors: np.ndarray, scaled: bool) -> tuple[Order, dict[str, Any]]:
+    if has_confidence(lab.recording):
+        raw = ScoredChain("confidence")
+        if not scaled:
+            return raw, {"evidence": "confidence"}
+        scaling = _scaling(lab, raw, anchors)
+        maps = tuple((1 / t, 0.0) for t in scaling.temperatures)
+        return ScoredChain("confidence", maps), _described(scaling)
+    maps, pooled = fit_margins(*chain_edges(lab.table(ScoredChain("margin")), anchors))
+    fit = {"evidence": "margin", "margin_maps": [list(pair) for pair in maps]}
+    return ScoredChain("margin", maps), fit | {"depths_with_pooled_map": list(pooled)}
+
+
+def _sampled(lab: Lab, anchors: np.ndarray, scaled: bool) -> tuple[Order, dict[str, Any]]:
+    from simulator.orders.families.sampled import SampledOrder
+    from simulator.orders.families.sampled_fit import sampled_edges
+
+    recording = lab.recording
+    shape = {"nodes": recording.depths, "branch": 1, "temperature": recording.temperature}
+    if "confidence_hidden" in recording:  # drawn parents: the argmax chain's values do not do
+        raw = SampledOrder(confidence=(1.0,) * recording.depths, **shape)
+        if not scaled:
+            return raw, {"evidence": "confidence"}
+        scaling = _scaling(lab, raw, anchors)
+        return SampledOrder(confidence=scaling.temperatures, **shape), _described(scaling)
+    q, label, _ = sampled_edges(recording, SampledOrder(**shape), anchors)
+    platt = fit_platt(q, label)
+    fit = {"evidence": "q", "platt_a": platt.a, "platt_b": platt.b}
+    return SampledOrder(platt=tuple(platt), **shape), fit
+
+
+def _scaling(lab: Lab, raw: Order, anchors: np.ndarray) -> Scaling:
+    confidence, accepted = chain_edges(lab.table(raw), anchors)
+    return sequential_scaling(logit(confidence), accepted)
+
+
+def _described(scaling: Scaling) -> dict[str, Any]:
+    return {
+        "evidence": "confidence",
+        "temperatures": list(scaling.temperatures),
+        "ece_before": list(scaling.ece_before),
+        "ece_after": list(scaling.ece_after),
+    }

@@ -1,0 +1,237 @@
+"""One run: load, fit, simulate, summarise, write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from simulator.cost import StepCost
+from simulator.engine.arrivals import LazyWorkload, make_workload, shuffled_sequences
+from simulator.engine.compiled import eligible, pays
+from simulator.engine.fingerprint import file_hash, identity, named_files, sources
+from simulator.engine.inputs import choose_sequences, load_cost, load_recording, typical_context
+from simulator.engine.settings import OF_TASKS, Settings, read_settings
+from simulator.engine.traffic_file import Lengths
+from simulator.orders.specs import Order
+from simulator.orders.table import OrderTable
+from simulator.policies.loading import check_verbs, make_policy, named_refusal
+from simulator.policy import FITTING, Lab, Policy
+from simulator.results.facts import Facts, Ledger, texts_of
+from simulator.results.files import is_complete
+from simulator.results.invariants import check_invariants
+from simulator.results.ledger import STREAM_FROM, StreamLedger, finish, open_ledger
+from traces.common.errors import InputError
+from traces.recordings.recording import Recording
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Everything one run needs, checked; `prepare` fits the policy."""
+
+    config: Mapping[str, Any]
+    settings: Settings
+    recording: Recording
+    sequences: np.ndarray  # of the recording, to be served
+    cost: StepCost
+    policy: Policy
+    tables: Callable[[Order], OrderTable]  # asked every step
+    lengths: Lengths | None = None  # of a workload file
+
+    @property
+    def context(self) -> int:
+        """KV tokens half-way through a request, as policies are told when they are fitted."""
+        prompt = self.settings.workload.prompt_tokens
+        if self.lengths is not None:
+            return self.lengths.typical_context
+        return typical_context(self.recording, prompt)
+
+    @property
+    def kv_blocks(self) -> int | None:
+        """Blocks of a replica's cache, None without a limit."""
+        server = self.settings.server
+        return None if server.kv_tokens is None else server.kv_tokens // server.kv_block
+
+    @property
+    def served(self) -> str | dict[str, Any]:
+        """For the summary: what requests are."""
+        prompt = self.settings.workload.prompt_tokens
+        if self.lengths is not None:
+            return {"arrivals": self.settings.workload.arrivals, **self.lengths.describe()}
+        return "recorded texts" if prompt is None else f"recorded texts, prompts of {prompt} tokens"
+
+    @property
+    def following(self) -> np.ndarray | None:
+        """(S,) in which sequence a text goes on where its own ends."""
+        if self.lengths is None:
+            return None
+        return self.lengths.following(shuffled_sequences(self.settings.seed, self.sequences))
+
+    @property
+    def config_hash(self) -> str:
+        """sha256 of what determines the results: settings and the content of what they name."""
+        return self.identity()
+
+    def identity(self, entry: str = __name__) -> str:
+        """`config_hash` of what the module `entry` makes of the run: its sources count as well."""
+        names = (*OF_TASKS, "task")
+        parts = {
+            "config": {key: value for key, value in self.config.items() if key not in names},
+            "recording": self.recording.content_hash,
+            "profile": repr(self.cost.profile),
+            "sources": sources(entry, self.config["policy"]),
+            "policy_files": named_files(self.config["policy"]),
+        }
+        if self.lengths is not None:
+            tokenizer = self.settings.workload.tokenizer
+            parts["workload"] = [file_hash(self.lengths.file.path), *named_files(tokenizer or "")]
+        return identity(parts)
+
+
+def load(cfg: Mapping[str, Any]) -> Job:
+    """Read and check what a composed configuration names; writes nothing.
+
+    Raises:
+        InputError: the first bad key, value or file.
+    """
+    settings = read_settings(cfg)
+    cost = load_cost(cfg["latency"])
+    policy = make_policy(cfg["policy"])
+    recording = load_recording(cfg["trace"])
+    sequences = choose_sequences(cfg["trace"], recording)
+    settings, lengths = _with_lengths(settings, recording, sequences)
+    settings = replace(settings, server=settings.server.with_memory(cost.profile.header))
+    if cost.strict:  # what lies outside the tables is refused before a sweep begins
+        cost.prefill_s(int(recording["prompt_len"][sequences].max()))
+        one = np.ones(1, np.int64)
+        cost.step(one, one * typical_context(recording), drafted=False, tree=False)
+    tables = tables_of(recording)
+    return Job(cfg, settings, recording, sequences, cost, policy, tables, lengths)
+
+
+def _with_lengths(
+    settings: Settings, recording: Recording, sequences: np.ndarray
+) -> tuple[Settings, Lengths | None]:
+    """The rows of the workload's file, and settings that ask for no more of them than there are."""
+    wanted = settings.workload
+    if wanted.recorded:
+        return settings, None
+    every = wanted.arrivals == "file" and settings.num_prompts is None
+    limit = None if every else settings.requests
+    lengths = Lengths(wanted, recording, sequences, limit)
+    if settings.num_prompts is not None and lengths.count < settings.num_prompts:
+        raise InputError(
+            f"num_prompts is {settings.num_prompts}; accepted with {wanted.path}: up to "
+            f"{lengths.count}"
+        )
+    return replace(settings, num_prompts=lengths.count), lengths
+
+
+def tables_of(recording: Recording) -> Callable[[Order], OrderTable]:
+    """The orders of a recording by their spec, each looked up once."""
+    from simulator.orders import order_table
+
+    return cache(lambda spec: order_table(spec, recording))
+
+
+def run_job(
+    job: Job, folder: Path, on_finish: Callable[[int], None] | None = None
+) -> dict[str, Any] | None:
+    """Run a prepared job and write into `folder`; None where the very same run is there already."""
+    if is_complete(folder, job.config_hash):
+        return None
+    long = job.settings.requests > STREAM_FROM
+    make = LazyWorkload if long else make_workload
+    workload = make(job.settings, job.recording, job.sequences, job.lengths)
+    with open_ledger(job.settings, workload, folder, job.recording.domains) as ledger:
+        near = _serve(job, ledger, on_finish)
+        notes = job.policy.notes()
+        more = {"workload": job.served} | ({"policy_notes": notes} if notes else {})
+        return finish(job, ledger, folder, capacity=job.kv_blocks, near_threshold=near, more=more)
+
+
+def prepare(job: Job) -> Job:
+    """Fit the job's policy, once; returns the job.
+
+    Raises:
+        InputError: what the policy refuses about the recording or the profile; it names the
+            setting, or the policy.
+    """
+    parts = (job.policy, job.recording, job.cost, job.settings.capacity, job.tables)
+    try:
+        fit(*parts, job.context)
+        if job.policy.order is not None:
+            job.tables(job.policy.order)
+    except InputError as error:
+        raise named_refusal(error, job.config.get("policy") or {}) from error
+    return job
+
+
+def fit(
+    policy: Policy,
+    recording: Recording,
+    cost: StepCost,
+    capacity: int,
+    tables: Callable[[Order], OrderTable],
+    context: int | None = None,
+) -> None:
+    """Let the policy fit on the recording's calibration and tuning splits, and on nothing else.
+
+    tables: order tables of the recording by spec, see `tables_of`. context: KV tokens half-way
+    through a request; None: of the recorded ones.
+    """
+    policy.prepare(
+        Lab(
+            recording=recording,
+            cost=cost,
+            max_batch=capacity,
+            context=typical_context(recording) if context is None else context,
+            table=lambda spec: _fitting_table(tables, spec, recording),
+        )
+    )
+    check_verbs(policy)
+
+
+@lru_cache(maxsize=4)  # of one recording's size each; many jobs ask for the same ones in turn
+def _fitting_table(tables, spec: Order, recording: Recording) -> OrderTable:
+    anchors = [recording.anchors_of(split) for split in FITTING]
+    return tables(spec).only(np.concatenate(anchors))
+
+
+def simulate(job: Job, on_finish: Callable[[int], None] | None = None) -> Facts:
+    """Serve every request with the prepared policy.
+
+    Args:
+        on_finish: called with the number of finished requests.
+
+    Raises:
+        InvariantError: the run contradicts itself.
+    """
+    workload = make_workload(job.settings, job.recording, job.sequences, job.lengths)
+    ledger = Ledger(workload)
+    _serve(job, ledger, on_finish)
+    facts = ledger.facts(texts_of(job.recording, workload))
+    check_invariants(facts, job.kv_blocks)
+    return facts
+
+
+def _serve(job: Job, ledger: Ledger | StreamLedger, on_finish) -> int:
+    """Serve the ledger's workload; returns how many decisions were near a threshold."""
+    import simpy
+
+    env, workload, capacity = simpy.Environment(), ledger.workload, job.settings.capacity
+    parts = (env, job.policy, job.recording, job.cost, workload, capacity, job.tables, ledger)
+    if eligible(job.settings, workload, job.policy, job.cost) and pays(workload, job.recording):
+        from simulator.engine.compiled.server import FastServer
+
+        env.run(env.process(FastServer(*parts, on_finish).serve()))
+        return job.policy.near_threshold
+    from simulator.engine.fleet import Fleet
+
+    fleet = Fleet(*parts, job.settings.server, on_finish, following=job.following)
+    fleet.run()
+    return fleet.near_threshold

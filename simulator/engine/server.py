@@ -1,0 +1,380 @@
+"""One replica: continuous batching, one step after another, on the clock of SimPy."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator
+
+import numpy as np
+import simpy
+
+from simulator.cost import StepCost, StepTime
+from simulator.engine.kv_cache import KvBlocks
+from simulator.engine.prefill_queue import Entry, Reading, chunks_s
+from simulator.engine.settings import ServerSettings
+from simulator.orders.specs import Order
+from simulator.policies.checks import checked_widths, verifies_trees
+from simulator.policy import Draft, Load, Outcome, Policy, Step
+from simulator.results.facts import Ledger, Serving
+from traces.recordings.recording import Recording
+
+# Rows of the slots. LEFT: outputs the sequence still holds, and MORE: those that come from others
+# behind it, which no policy is shown. ALLOWED: what max_new_tokens leaves. DEFERRED: committed
+# tokens that the drafter has not read, because plain steps passed it by.
+REQUEST, ANCHOR, CONTEXT, LEFT, ALLOWED, DEFERRED, MORE = range(7)
+ROWS = 7
+
+
+class Server:
+    """Runs `policy` over the requests it is sent, replaying `recording` at the price of `cost`.
+
+    The policy is shown `told`, by default the same.
+
+    Running requests hold the first `batch` slots in the order of their admission. What a step
+    accepts comes from the orders' hit ranks, which the policy never sees.
+
+    Args:
+        capacity: most requests admitted at a time. clients: of this replica, as policies are told.
+        following: (S,) the sequence in which a text goes on where its own ends; None: none does.
+        on_finish: called with every request that has ended, or been rejected.
+    """
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        policy: Policy,
+        recording: Recording,
+        cost: StepCost,
+        ledger: Ledger,
+        capacity: int,
+        clients: int,
+        tables: Callable[[Order], object],
+        on_finish: Callable[[int], None],
+        settings: ServerSettings | None = None,
+        told: StepCost | None = None,
+        following: np.ndarray | None = None,
+        replica: int = 0,
+    ) -> None:
+        self.env, self.policy, self.cost, self.ledger = env, policy, cost, ledger
+        self._told, self.settings = told or cost, settings or ServerSettings()
+        self.capacity, self.clients, self.replica = capacity, clients, replica
+        self.batch = 0
+        self.queue: deque[Entry] = deque()
+        self._reading = Reading()
+        self._slots = np.zeros((ROWS, capacity), np.int64)
+        rules = self.settings
+        self._kv = KvBlocks.of_tokens(rules.kv_tokens, rules.kv_block, rules.watermark)
+        self._preempted = 0  # since the last step
+        self._waiting_tokens = 0  # of the queue
+        self._arrival = env.event()
+        self._tables, self._trees = tables, {}
+        self._on_finish, self._following = on_finish, following
+        self._offset, self._anchors = recording.anchor_offset, recording.anchor_counts
+
+    @property
+    def requests(self) -> int:
+        """Requests here: waiting, being read, running."""
+        return len(self.queue) + len(self._reading) + self.batch
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of context that they hold or will read."""
+        read = sum(entry.context for entry in self._reading.entries)
+        return self._waiting_tokens + read + int(self._slots[CONTEXT, : self.batch].sum())
+
+    def submit(self, column: list[int], size: int) -> None:
+        """Queue a request: its slot's column at the root, and the outputs it will emit."""
+        entry = Entry(column, column[CONTEXT], size=size)
+        if not self._kv.fits(entry.context + size):
+            self.ledger.reject(column[REQUEST], self.env.now)
+            self._on_finish(column[REQUEST])
+            return
+        self.queue.append(entry)
+        self._waiting_tokens += entry.context
+        if not self._arrival.triggered:
+            self._arrival.succeed()
+
+    def serve(self) -> Generator:
+        """Admit, prefill, plan, draft, allocate, verify, commit, observe, finish; for ever."""
+        whole = self.settings.prefill == "whole" and not self.settings.mixed
+        while True:
+            yield self.env.timeout(0)  # clients answer finished requests before slots are refilled
+            if whole and (yield from self._admit()):
+                continue  # one-token requests are done at once, their clients send again
+            if not whole:
+                self._take_in()
+            if not self.batch and not len(self._reading):
+                yield self._next_arrival()
+            elif not self.batch or (len(self._reading) and not self.settings.mixed):
+                yield from self._read_alone()
+            else:
+                yield from self._step()
+
+    # ---------------------------------------------------------------- admission and prefill
+
+    def _admit(self) -> Generator:
+        """Start waiting requests, in the queue's order; returns how many ended at once.
+
+        Each is prefilled before the next, while running requests wait; requests that come
+        meanwhile are started too. Prefill emits output 0; that of a warm-up request covers its
+        outputs so far.
+        """
+        ended = 0
+        while (entry := self._next_entry()) is not None:
+            prefill_s = self.cost.prefill_s(entry.context)
+            if prefill_s:  # an empty timeout would let others go first
+                self._reading.entries.append(entry)  # routers see it
+                yield self.env.timeout(prefill_s)
+                self._reading.entries.popleft()
+            ended += not self._begin(entry)
+            self._count_kv()
+        return ended
+
+    def _take_in(self) -> None:
+        """Admit waiting requests to be read in chunks."""
+        while (entry := self._next_entry()) is not None:
+            entry.read = 0
+            self._reading.entries.append(entry)
+
+    def _next_entry(self) -> Entry | None:
+        """The next request that may come in, off the queue; None: none, or no room."""
+        inside = self.batch + len(self._reading)
+        if not self.queue or inside >= self.capacity:
+            return None
+        entry = self._first()
+        if self._kv.limited:  # the next roots of those that run come before a newcomer
+            claimed = int(self._needed().sum()) + self._read_blocks()
+            if not self._kv.admits(entry.context + 1, claimed, alone=inside == 0):
+                return None
+        self.queue.remove(entry)
+        self._waiting_tokens -= entry.context
+        if entry.fresh:
+            self.ledger.admit(entry.column[REQUEST], self.env.now)
+        if self._kv.limited:
+            self._kv.hold(self._kv.held + self._kv.blocks(entry.context + 1))
+        return entry
+
+    def _first(self) -> Entry:
+        """First come first served; or the fewest outputs first, which no engine knows.
+
+        Preempted requests, at the queue's head, go before all others.
+        """
+        if self.settings.scheduling == "fcfs":
+            return self.queue[0]
+        return min(self.queue, key=lambda entry: entry.size)
+
+    def _begin(self, entry: Entry) -> bool:
+        """Let a read request join the batch; False: output 0 was its last."""
+        if entry.fresh:
+            self.ledger.first_token(entry.column[REQUEST], self.env.now)
+            entry.fresh = False
+        if not entry.column[LEFT]:
+            self._end(entry.column[REQUEST])
+            return False
+        self._slots[:, self.batch] = entry.column
+        self.batch += 1
+        return True
+
+    def _read_alone(self) -> Generator:
+        """A step that only reads prompts, while running requests wait."""
+        taken = self._reading.chunks(self._budget)
+        yield self.env.timeout(chunks_s(self.cost, taken))
+        self._finish_reading(taken)
+
+    @property
+    def _budget(self) -> int | None:
+        return self.settings.max_num_batched_tokens if self.settings.prefill == "chunked" else None
+
+    def _finish_reading(self, taken: list) -> None:
+        for entry in self._reading.read(taken):
+            self._begin(entry)
+        self._count_kv()
+
+    def _next_arrival(self) -> simpy.Event:
+        self._arrival = self.env.event()
+        return self._arrival
+
+    # ---------------------------------------------------------------- a step
+
+    def _step(self) -> Generator:
+        if self._kv.limited:
+            self._make_room()
+        load, anchor = self._load(), self._slots[ANCHOR, : self.batch].copy()
+        table = self._plan(load)
+        width = self._allocate(load, table, anchor)
+        if self._kv.limited:
+            width = self._held_with(width, table)
+        taken = self._beside(width)
+        time = self._price(load, table, anchor, width, taken)
+        blocks, preempted, self._preempted = self._kv.held, self._preempted, 0
+        yield self.env.timeout(time.total_s)
+        outcome = self._commit(load, table, anchor, width, time.total_s)
+        tokens = sum(count for _, count in taken)
+        serving = Serving(self.replica, tokens, blocks, preempted)
+        self.ledger.step(load, time, anchor, outcome, _ties(table, anchor), serving)
+        self.policy.observe(outcome)
+        self._finish()
+        self._finish_reading(taken)
+
+    def _load(self) -> Load:
+        slots = self._slots[:, : self.batch]
+        return Load(
+            time_s=self.env.now,
+            batch=self.batch,
+            queued=len(self.queue) + len(self._reading),
+            max_concurrency=self.clients,
+            context=slots[CONTEXT].copy(),
+            remaining=slots[ALLOWED].copy(),
+            request=slots[REQUEST].copy(),
+        )
+
+    def _plan(self, load: Load):
+        """The table of the step's order, None for a plain decoding step."""
+        order = self.policy.plan(load)
+        return None if order is None else self._tables(order)
+
+    def _allocate(self, load: Load, table, anchor: np.ndarray) -> np.ndarray:
+        """Nodes per request, as the policy chose them: (batch,)."""
+        if table is None:
+            return np.zeros(load.batch, np.int64)
+        size = table.size[anchor]
+        draft = Draft(table.score[anchor], table.depth[anchor], table.parent[anchor], size)
+        width = self.policy.allocate(Step(load, draft, table.spec, self._told))
+        return checked_widths(self.policy, width, size, table)
+
+    def _make_room(self) -> None:
+        """Push out whoever came last while there is no block for the next root of every request.
+
+        One that is alone always has room: others are rejected when they come.
+        """
+        while self._needed().sum() + self._read_blocks() > self._kv.total:
+            if len(self._reading):
+                self._push_back(self._reading.entries.pop())
+            else:
+                self.batch -= 1
+                column = self._slots[:, self.batch].tolist()
+                column[DEFERRED] = 0  # a prompt that is read again is read by the drafter too
+                self._push_back(Entry(column, column[CONTEXT], fresh=False))
+
+    def _needed(self, width: np.ndarray | int = 0) -> np.ndarray:
+        """Blocks of every running request while its root and so many nodes are verified."""
+        return self._kv.blocks(self._slots[CONTEXT, : self.batch] + 1 + width)
+
+    def _held_with(self, width: np.ndarray, table) -> np.ndarray:
+        """Hold the step's blocks; nodes that find none are not verified: (batch,) widths.
+
+        No request is pushed out for the draft of another: the largest trees are cut, all to the
+        same size. A shape that may not be cut is left out.
+        """
+        room = self._kv.total - self._read_blocks()
+        if int(self._needed(width).sum()) > room:
+            whole = table.nested
+            low, high = 0, int(width.max())  # low fits
+            while high - low > 1:
+                middle = (low + high) // 2
+                fits = int(self._needed(_capped(width, middle, whole)).sum()) <= room
+                low, high = (middle, high) if fits else (low, middle)
+            width = _capped(width, low, whole)
+        self._kv.hold(int(self._needed(width).sum()) + self._read_blocks())
+        return width
+
+    def _push_back(self, entry: Entry) -> None:
+        """Preemption by recomputation: what was read is forgotten."""
+        self.ledger.preempt(entry.column[REQUEST])
+        self._preempted += 1
+        entry.read = entry.size = 0  # nobody is shorter
+        self.queue.appendleft(entry)
+        self._waiting_tokens += entry.context
+
+    def _read_blocks(self) -> int:
+        return sum(self._kv.blocks(entry.context + 1) for entry in self._reading.entries)
+
+    def _count_kv(self) -> None:
+        """What is held between steps: committed tokens' blocks alone."""
+        if self._kv.limited:
+            held = self._kv.blocks(self._slots[CONTEXT, : self.batch]).sum()
+            self._kv.hold(int(held) + self._read_blocks())
+
+    def _beside(self, width: np.ndarray) -> list:
+        """Prompt chunks computed in the same step: what the token budget leaves."""
+        if not len(self._reading):
+            return []
+        budget = self._budget
+        if budget is not None:
+            budget = max(0, budget - int(width.sum()) - self.batch)
+        return self._reading.chunks(budget)
+
+    def _price(self, load: Load, table, anchor, width, taken) -> StepTime:
+        tree = table is not None and self._is_tree(table) and bool(width.any())
+        ordered = 0 if table is None else int(table.size[anchor].sum())
+        return self.cost.step(
+            width + 1,
+            load.context,
+            drafted=table is not None,
+            tree=tree,
+            ordered=ordered,
+            fed=self.policy.drafts,
+            deferred=int(self._slots[DEFERRED, : self.batch].sum()),
+            **({"chunks": [(entry.read, tokens) for entry, tokens in taken]} if taken else {}),
+        )
+
+    def _is_tree(self, table) -> bool:
+        if table.spec not in self._trees:
+            self._trees[table.spec] = verifies_trees(table)
+        return self._trees[table.spec]
+
+    def _commit(self, load: Load, table, anchor, width, step_s: float) -> Outcome:
+        """Move every request past its accepted tokens and the bonus, which is always emitted."""
+        slots = self._slots[:, : self.batch]
+        accepted = np.zeros_like(width) if table is None else table.accepted(anchor, width)
+        committed = np.minimum(accepted + 1, slots[LEFT])
+        slots[ANCHOR] += committed
+        slots[CONTEXT] += committed
+        slots[LEFT] -= committed
+        slots[ALLOWED] -= committed
+        if self.policy.drafts:  # a round that drafts leaves its own tokens to the next draft's time
+            slots[DEFERRED] = 0 if table is not None else slots[DEFERRED] + committed
+        request = slots[REQUEST].copy()
+        drafted = table is not None
+        return Outcome(self.env.now, step_s, drafted, request, width, accepted, committed)
+
+    def _finish(self) -> None:
+        """Free the slots of requests without tokens left; the others move up."""
+        slots = self._slots[:, : self.batch]
+        over = slots[LEFT] == 0
+        if over.any():
+            for place in np.flatnonzero(over & (slots[MORE] > 0)).tolist():
+                self._hand_over(slots[:, place])
+            going = slots[LEFT] > 0
+            for request in slots[REQUEST, ~going].tolist():
+                self._end(request)
+            self.batch = int(np.count_nonzero(going))
+            self._slots[:, : self.batch] = slots[:, going]
+        self._count_kv()
+
+    def _hand_over(self, column: np.ndarray) -> None:
+        """Go on in the next sequence: the last token of one stands for output 0 of the next."""
+        column[ANCHOR], sequence = self._follow(int(column[ANCHOR]))
+        column[LEFT] = min(int(self._anchors[sequence]), int(column[MORE]))
+        column[MORE] -= column[LEFT]
+        self.ledger.hand_over(int(column[REQUEST]))
+
+    def _follow(self, anchor: int) -> tuple[int, int]:
+        """First anchor, and number, of the sequence behind the one that ends before `anchor`."""
+        here = int(np.searchsorted(self._offset, anchor - 1, side="right")) - 1
+        sequence = int(self._following[here])
+        return int(self._offset[sequence]), sequence
+
+    def _end(self, request: int) -> None:
+        self.ledger.finish(request, self.env.now)
+        self._on_finish(request)
+
+
+def _capped(width: np.ndarray, most: int, nested: bool) -> np.ndarray:
+    """At most so many nodes; a shape that may not be cut goes whole or not at all."""
+    return np.minimum(width, most) if nested else np.where(width > most, 0, width)
+
+
+def _ties(table, anchor: np.ndarray) -> int:
+    """Requests of the step whose order has neighbours of equal score."""
+    return 0 if table is None else int(np.count_nonzero(table.ties[anchor]))

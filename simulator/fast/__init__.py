@@ -1,8 +1,0 @@
-"""The server's rounds in compiled code, for loads and policies simple enough: same results, sooner.
-
-Importing this loads numpy alone; numba is imported with `simulator.fast.server`.
-"""
-
-from simulator.fast.eligible import eligible, pays
-
-__all__ = ["eligible", "pays"]

@@ -1,0 +1,117 @@
+"""What the order families share that need block scores alone: chunks, hit ranks, paddings.
+
+A recording's table is its blocks' tables one after another, so that replay and live agree.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from simulator.orders.build import _block, _held
+from simulator.orders.families.base import Columns, Draws, OwnOrder
+from simulator.orders.scores import BlockScores, DraftHead
+from simulator.orders.shape import _full_tree, _within
+from simulator.orders.table import ABSENT
+from simulator.progress import Progress
+from traces.recordings.recording import Recording
+
+CHUNK = 64  # anchors whose full-vocabulary logits are held at once
+
+
+class Grown(NamedTuple):
+    """Nodes of n blocks in order, M slots each, at the front of their rows; the rest unread."""
+
+    score: np.ndarray  # (n, M) float64, -inf where there is no node
+    depth: np.ndarray  # (n, M) 1-based
+    parent: np.ndarray  # (n, M) index in the row, -1 = the anchor
+    token: np.ndarray  # (n, M)
+
+
+class BlockwiseOrder(OwnOrder):
+    """Base of such families: `limited` fills defaults in, `grow` builds n blocks."""
+
+    __slots__ = ()
+
+    def limited(self, depths: int, ranks: int, conditioned: bool, source: str) -> Self:
+        """The spec on scores of that shape; InputError, naming `source`, if they hold too little.
+
+        ranks: children known per node. conditioned: whether scores depend on the parent.
+        """
+        raise NotImplementedError
+
+    def grow(self, block: BlockScores) -> Grown:
+        """The nodes of a limited spec."""
+        raise NotImplementedError
+
+    def resolved(self, recording: Recording) -> Self:
+        return self.limited(*_held(recording), recording.source)
+
+    def columns(self, recording: Recording) -> Columns:
+        spec, head = self.resolved(recording), None
+        if recording.encoding == "hidden":
+            head = DraftHead.of(recording)
+        parts = []
+        with Progress(recording.num_anchors, "orders of anchors") as progress:
+            for first in range(0, recording.num_anchors, CHUNK):
+                anchors = np.arange(first, min(first + CHUNK, recording.num_anchors))
+                grown = spec.grow(_block(recording, anchors, head))
+                parts.append(as_columns(grown, recording.depths, recording.realised(anchors)))
+                progress.update(first + len(anchors))
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+    def block_columns(
+        self, block: BlockScores, realised: np.ndarray | None, draws: Draws | None
+    ) -> Columns:
+        _, depths, ranks = block.shape
+        spec = self.limited(depths, ranks, block.conditioned, "the block")
+        return as_columns(spec.grow(block), depths, realised)
+
+
+def as_columns(grown: Grown, depths: int, realised: np.ndarray | None) -> Columns:
+    """Arrays of an OrderTable. realised (n, D) target tokens; None: nothing is hit."""
+    exists = grown.score > -np.inf  # (n, M)
+    depth, parent = np.where(exists, grown.depth, 0), np.where(exists, grown.parent, -1)
+    token = np.where(exists, grown.token, -1)
+    equal = (grown.score[:, 1:] == grown.score[:, :-1]) & exists[:, 1:]
+    columns = {
+        "score": np.where(exists, grown.score, -np.inf),
+        "depth": depth.astype(np.uint8),
+        "parent": parent.astype(np.int16),
+        "token": token.astype(np.int32),
+        "size": exists.sum(axis=1, dtype=np.int32),
+        "ties": equal.sum(axis=1, dtype=np.int32),
+    }
+    return columns | {"hit_rank": _hit_rank(depth, parent, token, depths, realised)}
+
+
+def _hit_rank(depth, parent, token, depths: int, realised: np.ndarray | None) -> np.ndarray:
+    """(n, D) int16 1-based rank of the realised path's nodes, ABSENT where it left the tree."""
+    found = np.full((len(depth), depths), ABSENT, np.int16)
+    if realised is None:
+        return found
+    at, rows = np.full(len(depth), -1), np.arange(len(depth))
+    for d in range(depths):
+        node = (depth == d + 1) & (parent == at[:, None]) & (token == realised[:, d : d + 1])
+        at = np.where(node.any(axis=1), node.argmax(axis=1), -2)  # no node has parent -2
+        found[rows[at >= 0], d] = at[at >= 0] + 1
+    return found
+
+
+def limited_scores(scores: str, conditioned: bool) -> str:
+    """The kind of scores meant: all coincide where there is no Markov head."""
+    if not conditioned:
+        return "marginal"
+    return "parent" if scores == "auto" else scores
+
+
+def limited_depth(name: str, depth_cap: int | None, depths: int, source: str) -> int:
+    """`depth_cap` or every depth; InputError for more than `source` holds."""
+    _within(f"{name} depth_cap", depth_cap or depths, depths, "depths", source)
+    return depth_cap or depths
+
+
+def full_tree(branch: int, depths: int) -> int:
+    """Nodes of the complete tree, at most MAX_NODES."""
+    return _full_tree(branch, depths)

@@ -1,0 +1,151 @@
+"""Checks of a policy's settings and of the split it fits on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from simulator.orders.specs import MAX_NODES
+from simulator.orders.table import OrderTable
+from simulator.policy import Lab, Policy
+from traces.common.errors import InputError
+
+
+def whole(name: str, value: Any, low: int = 1, high: int | None = None) -> int:
+    """`value` as an int in low..high; InputError naming the setting otherwise."""
+    integer = isinstance(value, int) and not isinstance(value, bool)
+    if not integer or value < low or (high is not None and value > high):
+        accepted = f"a whole number of at least {low}"
+        accepted = accepted if high is None else f"a whole number from {low} to {high}"
+        raise InputError(f"policy.{name} is {value!r}; accepted: {accepted}")
+    return value
+
+
+def node_count(name: str, value: Any) -> int:
+    """`value` as a number of nodes, or of children of one, that an order may have."""
+    return whole(name, value, high=MAX_NODES)
+
+
+def choice(name: str, value: Any, accepted: tuple) -> Any:
+    """`value` if it is one of `accepted`; InputError naming the setting otherwise."""
+    if not any(type(value) is type(one) and value == one for one in accepted):
+        raise InputError(f"policy.{name} is {value!r}; accepted: {', '.join(map(str, accepted))}")
+    return value
+
+
+def entries(name: str, value: Any, entry: str) -> Sequence:
+    """`value` if it is a list; InputError naming the setting and what an entry is otherwise."""
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        raise InputError(f"policy.{name} is {value!r}; accepted: a list of {entry}")
+    return value
+
+
+def positive(name: str, value: Any) -> float | None:
+    """`value` as a finite float above 0, or None; InputError naming the setting otherwise."""
+    if value is None:
+        return None
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not 0 < value <= 1e300:
+        raise InputError(f"policy.{name} is {value!r}; accepted: a number above 0, or null")
+    return float(value)
+
+
+def probability(name: str, value: Any) -> float:
+    """`value` as a float from 0 to 1; InputError naming the setting otherwise."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not 0 <= value <= 1:
+        raise InputError(f"policy.{name} is {value!r}; accepted: a number from 0 to 1")
+    return float(value)
+
+
+def draft_length(name: str, value: int, lab: Lab) -> int:
+    """`value` if the recording has as many draft depths; InputError naming the setting if not."""
+    depths = lab.recording.depths
+    if value > depths:
+        raise InputError(
+            f"policy.{name} is {value}; accepted: up to {depths}, the draft depths of "
+            f"{lab.recording.source}"
+        )
+    return value
+
+
+def samples(lab: Lab, draws: str) -> bool:
+    """Whether drafts are sampled: at `auto` above temperature 0, at `sampled` always.
+
+    Raises:
+        InputError: `sampled` at temperature 0, where there is nothing to draw from.
+    """
+    recording = lab.recording
+    if draws == "sampled" and not recording.temperature:
+        raise InputError(
+            f"policy.draws is 'sampled', but {recording.source} has temperature 0; accepted there: "
+            "any other"
+        )
+    return draws == "sampled" or (draws == "auto" and recording.temperature > 0)
+
+
+def fitting_anchors(lab: Lab, split: str) -> np.ndarray:
+    """Anchors of a fitting split; InputError where the recording has none."""
+    return _some(lab, split, lab.anchors(split))
+
+
+def fitting_sequences(lab: Lab, split: str) -> np.ndarray:
+    """Sequences of a fitting split that have anchors; InputError where there are none."""
+    sequences = lab.sequences(split)
+    return _some(lab, split, sequences[lab.recording.anchor_counts[sequences] > 0])
+
+
+def _some(lab: Lab, split: str, found: np.ndarray) -> np.ndarray:
+    if len(found) == 0:
+        raise InputError(
+            f"{lab.recording.source}: split {split} has no drafted positions; accepted: at least "
+            "one, this policy fits on it"
+        )
+    return found
+
+
+def checked_widths(policy: Policy, width, size: np.ndarray, table: OrderTable) -> np.ndarray:
+    """`width` as a new (batch,) int64 array.
+
+    Raises:
+        InputError: naming the policy and the first request whose width is not a whole number
+            from 0 to `size` (batch,), or, for an order that is not nested, not a declared one.
+    """
+    shape, kind = np.shape(width), getattr(width, "dtype", None)
+    if shape != size.shape or kind is None or kind.kind not in "iu":
+        raise InputError(
+            f"policy {_name(policy)}: allocate returned {kind or type(width).__name__} of shape "
+            f"{shape}; accepted: an integer array of shape {size.shape}"
+        )
+    width = width.astype(np.int64)
+    bad = (width < 0) | (width > size)
+    if bad.any():
+        _refuse(policy, width, size, bad, "0 to")
+    allowed = table.widths_allowed()
+    if allowed is not None:
+        bad = ~(np.isin(width, (0, *allowed)) | (width == size))
+        if bad.any():
+            listed = ", ".join(map(str, (0, *allowed)))
+            _refuse(policy, width, size, bad, f"this order whole or at its prefixes: {listed} or")
+    return width
+
+
+def _name(policy: Policy) -> str:
+    return type(policy).__name__
+
+
+def _refuse(policy: Policy, width, size, bad: np.ndarray, accepted: str) -> None:
+    first = int(np.flatnonzero(bad)[0])
+    raise InputError(
+        f"policy {_name(policy)}: allocate gave {width[first]} nodes to request {first} of the "
+        f"step; accepted: {accepted} {size[first]}"
+    )
+
+
+def verifies_trees(table: OrderTable) -> bool:
+    """Whether any anchor's order branches; False where every row is a chain."""
+    slot = np.arange(table.parent.shape[1])
+    exists = slot < table.size[:, None]  # (A, M)
+    return bool(((table.parent != slot - 1) & exists).any())

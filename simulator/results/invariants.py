@@ -1,0 +1,213 @@
+"""What must hold at the end of every run, whatever the policy, the load and the server.
+
+A run that breaks one of these is a fault of this program, not of its input.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+
+from simulator.results.facts import Columns, Facts
+from simulator.results.latency import waits
+
+RELATIVE = 1e-9  # of times and of sums of them
+
+
+class InvariantError(AssertionError):
+    """A run contradicts itself; the message names the numbers."""
+
+
+@dataclass(slots=True)
+class Accounts:
+    """Sums of a run that must agree, added up block by block."""
+
+    rounds: int = 0
+    batches: int = 0  # sum of the steps' batches
+    kv_blocks: int = 0  # most in any step
+    latest_s: float = 0.0  # end of the last step or request
+    ends_s: dict[int, float] = field(default_factory=dict)  # of the last step, by replica
+    # requests
+    requests: int = 0
+    arrived: int = 0
+    completed: int = 0
+    rejected: int = 0
+    decoded: int = 0  # tokens that finished requests' rounds committed
+    first: int = 0  # first tokens of finished requests that are no warm-up
+    emitted: int = 0  # tokens that finished requests say they emitted
+    # Little's law, in request-seconds
+    in_steps_s: float = 0.0
+    between_s: float = 0.0  # from a chunk to the request's next step
+    before_s: float = 0.0  # in the queue and in prefill
+    queued_s: float = 0.0  # queue length x step time
+    stay_s: float = 0.0
+
+    @classmethod
+    def of(cls, facts: Facts) -> Accounts:
+        """Those of a run whose tables are in memory."""
+        accounts, rounds = cls(), facts.rounds
+        request, count = rounds["request"], len(facts.requests["finish_s"])
+        end_s = facts.steps["time_s"] + facts.steps["step_s"]
+        last_s = np.full(count, np.nan)
+        last_s[request] = end_s[rounds["step"]]  # the last one of each stays
+        accounts.add_steps(facts.steps)
+        waited_s = waits(facts)
+        accounts.add_waits(len(waited_s), float(waited_s.sum()), float(waited_s.min(initial=0.0)))
+        committed = np.bincount(request, rounds["committed"], count).astype(np.int64)
+        accounts.add_requests(facts.requests, committed, last_s)
+        return accounts
+
+    def add_steps(self, steps: Columns) -> None:
+        """Take steps in, in order.
+
+        Raises:
+            InvariantError: two steps of one replica at a time.
+        """
+        self.batches += int(steps["batch"].sum())
+        self.kv_blocks = max(self.kv_blocks, int(steps["kv_blocks"].max(initial=0)))
+        self.in_steps_s += float(steps["batch"] @ steps["step_s"])
+        self.queued_s += float(steps["queued"] @ steps["step_s"])
+        for replica in np.flatnonzero(np.bincount(steps["replica"])).tolist():
+            own = steps["replica"] == replica
+            self._follow(replica, steps["time_s"][own], steps["step_s"][own])
+
+    def _follow(self, replica: int, begin_s: np.ndarray, step_s: np.ndarray) -> None:
+        end_s = begin_s + step_s
+        before_s = np.concatenate([[self.ends_s.get(replica, 0.0)], end_s[:-1]])
+        early = np.flatnonzero(begin_s < before_s - _slack(before_s))
+        if len(early):
+            raise InvariantError(
+                f"replica {replica}: a step begins at {begin_s[early[0]]!r} s, before the one "
+                f"before it ends at {before_s[early[0]]!r} s"
+            )
+        self.ends_s[replica] = float(end_s[-1])
+        self.latest_s = max(self.latest_s, float(end_s[-1]))
+
+    def add_waits(self, rounds: int, waited_s: float, least_s: float) -> None:
+        """Take rounds in: seconds from a chunk of a request to its next step, summed and least.
+
+        Raises:
+            InvariantError: a request in two steps at a time.
+        """
+        self.rounds += rounds
+        self.between_s += waited_s
+        if least_s < -_slack(self.latest_s):
+            raise InvariantError(f"a request is in a step {-least_s!r} s before its last one ends")
+
+    def add_requests(self, requests: Columns, committed: np.ndarray, last_s: np.ndarray) -> None:
+        """Take requests in, once each.
+
+        Args:
+            committed: (n,) tokens of their rounds. last_s: (n,) end of the last one, NaN: none.
+
+        Raises:
+            InvariantError: times that fall, an end that is no chunk's, a rejected request served.
+        """
+        times = [requests[f"{name}_s"] for name in ("arrival", "admitted", "first_token")]
+        ends_s = np.where(np.isnan(last_s), times[-1], last_s)
+        finished, rejected = ~np.isnan(requests["finish_s"]), requests["rejected"]
+        _check_order(requests["request"], [*times, ends_s])
+        _check_ends(requests, ends_s)
+        served = rejected & (finished | ~np.isnan(times[1]))
+        if served.any():
+            raise InvariantError(f"request {requests['request'][served][0]} is rejected and served")
+        self.requests += len(finished)
+        self.arrived += int(np.count_nonzero(~np.isnan(times[0])))
+        self.completed += int(np.count_nonzero(finished))
+        self.rejected += int(np.count_nonzero(rejected))
+        self.decoded += int(committed[finished].sum())
+        self.first += int(np.count_nonzero(finished & ~requests["warmup"]))
+        self.emitted += int(requests["output_tokens"][finished].sum())
+        read_s = np.where(np.isnan(times[2]), times[1], times[2])
+        self.before_s += float(np.nansum(read_s - times[0]))
+        stay_s = np.where(np.isnan(ends_s), read_s, ends_s) - times[0]
+        self.stay_s += float(np.nansum(stay_s))
+        latest_s = np.max(requests["finish_s"], initial=self.latest_s, where=finished)
+        self.latest_s = float(latest_s)
+
+    def check(self, capacity: int | None = None, open_end: bool = False) -> None:
+        """Raise InvariantError unless everything adds up; arguments of `check_invariants`."""
+        self._equal("rounds", self.rounds, "the sum of the steps' batches", self.batches)
+        self._equal(
+            f"tokens: {self.decoded} of rounds and {self.first} first ones,",
+            self.decoded + self.first,
+            "those that finished requests emitted",
+            self.emitted,
+        )
+        over = self.completed + self.rejected
+        if over != self.requests and not open_end:
+            raise InvariantError(
+                f"{self.requests} requests, {self.arrived} arrived, {self.completed} finished, "
+                f"{self.rejected} rejected: not all are over"
+            )
+        if capacity is not None and self.kv_blocks > capacity:
+            raise InvariantError(f"{self.kv_blocks} KV blocks held; there are {capacity}")
+        self._check_little(open_end)
+
+    def _check_little(self, open_end: bool) -> None:
+        """Little's law: the time-integral of the number in the system is the sum of the stays.
+
+        The number is put together from the steps (those in the batch), from the time between
+        steps, and from queue and prefill.
+        """
+        integral_s = self.in_steps_s + self.between_s + self.before_s
+        slack_s = RELATIVE * (self.stay_s + self.latest_s)
+        if abs(integral_s - self.stay_s) > slack_s:
+            raise InvariantError(
+                f"Little's law: {self.in_steps_s!r} request-seconds in steps, {self.between_s!r} "
+                f"between and {self.before_s!r} before them; the stays add up to {self.stay_s!r}"
+            )
+        alone = len(self.ends_s) < 2 and not self.rejected and not open_end
+        if alone and self.in_steps_s + self.queued_s > self.stay_s + slack_s:
+            raise InvariantError(
+                f"Little's law: {self.in_steps_s!r} request-seconds in steps and {self.queued_s!r} "
+                f"in the queue meanwhile; the stays add up to {self.stay_s!r}"
+            )
+
+    def _equal(self, what: str, ours: int, other: str, theirs: int) -> None:
+        if ours != theirs:
+            raise InvariantError(f"{what} {ours}, {other} {theirs}")
+
+
+def check_invariants(facts: Facts, capacity: int | None = None, open_end: bool = False) -> None:
+    """Check a finished run.
+
+    Args:
+        capacity: KV blocks of a replica; None: no limit.
+        open_end: whether the run may stop while requests wait or run.
+
+    Raises:
+        InvariantError: with the numbers that contradict each other.
+    """
+    Accounts.of(facts).check(capacity, open_end)
+
+
+def _slack(time_s):
+    return RELATIVE * np.maximum(1.0, time_s)
+
+
+def _check_order(request: np.ndarray, times: list[np.ndarray]) -> None:
+    """Arrival, admission, first token and last chunk follow each other."""
+    for earlier, later in pairwise(times):
+        wrong = (later < earlier - _slack(earlier)) | (np.isnan(earlier) & ~np.isnan(later))
+        if wrong.any():
+            place = np.flatnonzero(wrong)[0]
+            names = [float(time[place]) for time in times]
+            raise InvariantError(
+                f"request {request[place]}: arrival, admission, first token and last chunk at "
+                f"{names} s"
+            )
+
+
+def _check_ends(requests: Columns, ends_s: np.ndarray) -> None:
+    """A request is finished with its last chunk."""
+    finish_s = requests["finish_s"]
+    apart = ~np.isnan(finish_s) & ~(np.abs(finish_s - ends_s) <= _slack(finish_s))
+    if apart.any():
+        place = np.flatnonzero(apart)[0]
+        raise InvariantError(
+            f"request {requests['request'][place]} finishes at {finish_s[place]!r} s; its last "
+            f"chunk is at {ends_s[place]!r} s"
+        )

@@ -1,0 +1,262 @@
+"""What a lone request can do at every anchor: a plain step, or the cheapest round by acceptance.
+
+Let k_d be the rank of the realised path's node at depth d: the first w nodes of a nested order
+accept the number of k_d up to w. So at most D + 1 rounds matter per anchor, one for each number of
+accepted tokens; its cheapest width is k_d wherever the cost does not fall with the width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulator.cost import StepCost
+from simulator.orders.table import ABSENT, OrderTable
+from simulator.policies.checks import verifies_trees
+from traces.common.errors import InputError
+from traces.recordings.recording import Recording
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prices:
+    """Prices at n anchors; anchors of equal context and order size share a row."""
+
+    row: np.ndarray  # (n,) row of round_s
+    plain_s: np.ndarray  # (n,) a plain decoding step
+    round_s: np.ndarray  # (R, W + 1) a round that verifies w nodes
+
+
+def lone_prices(
+    cost: StepCost,
+    context: np.ndarray,
+    widest: int,
+    *,
+    tree: bool,
+    ordered: np.ndarray | None = None,
+) -> Prices:
+    """What `StepCost.step` charges one request.
+
+    Args:
+        context: (n,) KV tokens before each anchor. widest: W.
+        tree: whether rounds with nodes pay the host's tree term.
+        ordered: (n,) nodes the host orders per round; None: as many as are verified.
+    """
+    ordered = np.full(len(context), -1) if ordered is None else ordered
+    kinds, row = np.unique(np.stack([context, ordered], axis=1), axis=0, return_inverse=True)
+    one = np.ones(1, np.int64)
+    plain = [
+        cost.step(one, one * kv, drafted=False, tree=False).total_s for kv in kinds[:, 0].tolist()
+    ]
+    rounds = [_rounds(cost, kv, widest, tree, many) for kv, many in kinds.tolist()]
+    row = row.reshape(-1)
+    return Prices(row, np.array(plain)[row], np.array(rounds))
+
+
+def _rounds(cost: StepCost, context: int, widest: int, tree: bool, ordered: int) -> np.ndarray:
+    """(W + 1,) seconds of a drafted round with 0..W nodes."""
+    device_s = cost.verify_curve_s(1, np.arange(1, widest + 2), context) + cost.draft_s(1, context)
+    host_s = [
+        cost.host.seen_s(
+            width,
+            seconds,
+            requests=1,
+            drafted=True,
+            tree=tree and width > 0,
+            ordered=width if ordered < 0 else ordered,
+        )
+        for width, seconds in enumerate(device_s.tolist())
+    ]
+    return device_s + host_s
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Texts:
+    """S sequences of a recording with n anchors in all."""
+
+    recording: Recording
+    sequences: np.ndarray  # (S,)
+    anchors: np.ndarray  # (n,) anchors of the recording, sequence after sequence
+    start: np.ndarray  # (S + 1,) first anchor of each sequence in `anchors`, and n
+
+    @classmethod
+    def of(cls, recording: Recording, sequences: np.ndarray) -> Texts:
+        """Raises InputError where no text has a drafted position."""
+        offset = recording.anchor_offset
+        ranges = [np.arange(offset[s], offset[s + 1]) for s in sequences]
+        start = np.concatenate([[0], np.cumsum([len(one) for one in ranges])]).astype(np.int64)
+        if not start[-1]:
+            raise InputError(
+                f"{recording.source}: the chosen texts have no drafted positions; accepted: at "
+                "least one text of two tokens"
+            )
+        return cls(recording, np.asarray(sequences), np.concatenate(ranges), start)
+
+    @property
+    def context(self) -> np.ndarray:
+        """KV tokens before every anchor: (n,), what the server charges a round for."""
+        sequence = self.recording.anchor_sequence[self.anchors]
+        prompt = self.recording["prompt_len"].astype(np.int64)[sequence]
+        return prompt + self.recording.anchor_output[self.anchors]
+
+    @property
+    def tokens(self) -> np.ndarray:
+        """Output tokens per sequence, the prefill's among them: (S,)."""
+        return self.recording["output_len"][self.sequences].astype(np.int64)
+
+    def prefill_s(self, cost: StepCost) -> np.ndarray:
+        """Seconds of each prompt, during which the server does nothing else: (S,)."""
+        prompts = self.recording["prompt_len"][self.sequences].tolist()
+        return np.array([cost.prefill_s(tokens) for tokens in prompts])
+
+    def per_sequence(self, values: np.ndarray) -> np.ndarray:
+        """Sums of (n,) values over the anchors of each sequence: (S,)."""
+        sequence = np.repeat(np.arange(len(self.sequences)), np.diff(self.start))
+        return np.bincount(sequence, values, len(self.sequences))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Options:
+    """At n anchors of S sequences: the plain step, and rounds that accept exactly 0..D tokens."""
+
+    start: np.ndarray  # (S + 1,) first anchor of each sequence
+    plain_s: np.ndarray  # (n,)
+    round_s: np.ndarray  # (n, D + 1), inf where no width accepts exactly d
+    width: np.ndarray  # (n, D + 1) nodes of that round, -1 = none
+
+    @property
+    def left(self) -> np.ndarray:
+        """Outputs behind every anchor, which is all that a round can commit: (n,)."""
+        count = len(self.plain_s)
+        end = np.repeat(self.start[1:], np.diff(self.start))
+        return end - np.arange(count)
+
+
+def breakpoints(table: OrderTable, anchors: np.ndarray) -> np.ndarray:
+    """The widths that matter, {0, k_1, k_2, ...}: (n, D + 1) smallest that accepts exactly d.
+
+    -1 where none does. Orders that are not nested have their declared widths alone.
+    """
+    smallest = np.arange(table.max_nodes + 1, dtype=float)[None]
+    return _cheapest(table, anchors, np.zeros(len(anchors), np.int64), smallest)[1]
+
+
+def order_options(table: OrderTable, texts: Texts, cost: StepCost) -> Options:
+    """Rounds in `table`'s order, as the server charges them (O1 and O2)."""
+    anchors = texts.anchors
+    prices = lone_prices(
+        cost,
+        texts.context,
+        table.max_nodes,
+        tree=verifies_trees(table),
+        ordered=table.size[anchors],
+    )
+    round_s, width = _cheapest(table, anchors, prices.row, prices.round_s)
+    return Options(texts.start, prices.plain_s, round_s, width)
+
+
+def free_options(
+    prefix: np.ndarray, depths: int, nodes: int, texts: Texts, cost: StepCost
+) -> Options:
+    """Rounds that verify the realised path alone, as far as the pool holds it (O3).
+
+    Any order's round with the same acceptance verifies those nodes and more. Where the measured
+    cost falls with the width, up to `nodes` more are verified for nothing; no tree term is paid,
+    and no more nodes are ordered than verified.
+
+    Args:
+        prefix: (n,) longest realised prefix inside the pool, see `pool`. depths: D.
+    """
+    prices = lone_prices(cost, texts.context, max(nodes, depths), tree=False)
+    least_s, width = _least_from(prices.round_s)
+    accepted = np.arange(depths + 1)
+    inside = accepted <= prefix[:, None]  # (n, D + 1)
+    round_s = np.where(inside, least_s[prices.row, : depths + 1], np.inf)
+    width = np.where(inside, width[prices.row, : depths + 1], -1)
+    return Options(texts.start, prices.plain_s, round_s, width)
+
+
+def _cheapest(table: OrderTable, anchors, row, round_s) -> tuple[np.ndarray, np.ndarray]:
+    from simulator.studies.bounds.compiled import cheapest
+
+    allowed = np.ones(table.max_nodes + 1, bool)
+    if not table.nested:
+        allowed[1:] = False
+        allowed[list(table.widths_allowed())] = True
+    hits = table.hit_rank[anchors].astype(np.int64)
+    return cheapest(hits, table.size[anchors].astype(np.int64), row, round_s, allowed)
+
+
+def _least_from(round_s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """For every width the least seconds of it or a larger one, and where: two (R, W + 1)."""
+    best, at = round_s.copy(), np.tile(np.arange(round_s.shape[1]), (len(round_s), 1))
+    for width in range(round_s.shape[1] - 2, -1, -1):
+        later = best[:, width + 1] < best[:, width]
+        best[later, width] = best[later, width + 1]
+        at[later, width] = at[later, width + 1]
+    return best, at
+
+
+_CHUNK = 512  # anchors whose full-vocabulary logits are held at once
+_NEAR = 1e-6  # logits: a token this close to the last candidate counts as one
+
+
+def table_prefix(table: OrderTable, anchors: np.ndarray) -> np.ndarray:
+    """Depths of the realised path that are nodes of the order: (n,).
+
+    The pool is the order's own nodes; for sampled orders those that were drawn.
+    """
+    return (table.hit_rank[anchors] != ABSENT).sum(axis=1)
+
+
+def pool_prefix(recording: Recording, anchors: np.ndarray, branch: int) -> np.ndarray:
+    """Depths of the realised path of which each token is among its parent's `branch` best: (n,).
+
+    No order of that branch or less, calibrated or not, whatever its number of nodes, accepts more.
+    With a Markov head there are three kinds of scores (the true parent's, none, and the greedy
+    chain's, see `BestFirstOrder`): the longest prefix of the three counts.
+    """
+    realised = recording.realised(anchors)  # (n, D)
+    if recording.encoding == "pool":
+        pool = recording["pool_token"][anchors, :, :branch]  # (n, D, branch)
+        inside = (pool == realised[..., None]).any(axis=-1)
+        return np.cumprod(inside, axis=1).sum(axis=1)
+    chunks = range(0, len(anchors), _CHUNK)
+    parts = [_hidden_prefix(recording, anchors[i : i + _CHUNK], branch) for i in chunks]
+    return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+
+
+def _hidden_prefix(recording: Recording, anchors: np.ndarray, branch: int) -> np.ndarray:
+    head = recording["head"].astype(np.float64)
+    bias, realised = _bias(recording), recording.realised(anchors)
+    parent = greedy = recording.anchor_tokens(anchors)
+    inside = np.ones((len(anchors), 3 if bias else 1), bool)  # by kind of scores
+    length = np.zeros(len(anchors), np.int64)
+    for depth in range(recording.depths):
+        live = np.flatnonzero(inside.any(axis=1))
+        plain = recording["hidden"][anchors[live], depth].astype(np.float64) @ head.T  # (live, V)
+        plain[:, recording.banned_tokens] = -np.inf
+        token = realised[live, depth]
+        kinds = [plain]
+        if bias:
+            kinds += [plain + bias(parent[live]), plain + bias(greedy[live])]
+            greedy = greedy.copy()
+            greedy[live] = kinds[2].argmax(axis=1)
+        inside[live] &= np.stack([_among(one, token, branch) for one in kinds], axis=1)
+        length += inside.any(axis=1)
+        parent = realised[:, depth]
+    return length
+
+
+def _bias(recording: Recording):
+    """Logits added for (n,) parent tokens: a function to (n, V), or None without a Markov head."""
+    if "markov_w1" not in recording:
+        return None
+    w1, w2 = recording["markov_w1"].astype(np.float64), recording["markov_w2"].astype(np.float64)
+    return lambda parents: w1[parents] @ w2.T
+
+
+def _among(logits: np.ndarray, token: np.ndarray, branch: int) -> np.ndarray:
+    """Whether fewer than `branch` tokens are clearly better than `token`: (n,) bool."""
+    own = np.take_along_axis(logits, token[:, None].astype(np.int64), axis=1)
+    return (logits > own + _NEAR).sum(axis=1) < branch

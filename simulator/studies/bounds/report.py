@@ -1,0 +1,182 @@
+"""All bounds of a request as JSON types, and as a table."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from simulator.cost import Source
+from simulator.policies.checks import verifies_trees
+from simulator.results.summary import latency_facts, trace_facts, what_if_reason
+from simulator.studies.bounds.batched import batched_bound
+from simulator.studies.bounds.options import (
+    breakpoints,
+    free_options,
+    order_options,
+    pool_prefix,
+    table_prefix,
+)
+from simulator.studies.bounds.schedule import (
+    Schedule,
+    best_rounds,
+    best_schedule,
+    price_of,
+    ratio_rounds,
+)
+from simulator.studies.bounds.task import Request
+
+FORMAT, VERSION = "specdec-bounds", 1
+COLUMNS = {
+    "plain": "plain",
+    "o1_ratio": "O1 ratio",
+    "o1_price": "O1 price",
+    "o2": "O2",
+    "o3": "O3",
+    "o5": "O5",
+    "o5_free": "O5 free",
+}
+
+
+def report(request: Request) -> dict[str, Any]:
+    """What `bounds.json` holds: throughputs in output tokens/s, seconds of the server in all."""
+    from simulator.orders import order_table
+
+    table = order_table(request.order, request.recording)
+    texts, reason = request.texts, what_if_reason(request)
+    prefix = np.maximum(
+        table_prefix(table, texts.anchors),
+        pool_prefix(request.recording, texts.anchors, request.order.branch),
+    )
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "trace": trace_facts(request),
+        "latency": latency_facts(request),
+        "what_if": reason is not None,
+        "what_if_reason": reason,
+        "order": {name: getattr(request.order, name) for name in ("nodes", "branch", "scores")},
+        "texts": len(texts.sequences),
+        "tokens": int(texts.tokens.sum()),
+        "prefill_s": float(texts.prefill_s(request.cost).sum()),
+        "batches": [_batch(request, batch, table, prefix) for batch in request.batches],
+    }
+
+
+def _batch(request: Request, batch: int, table, prefix: np.ndarray) -> dict[str, Any]:
+    found = dict(_alone(request, table, prefix)) if batch == 1 else {}
+    found |= dict(_batched(request, batch, table, prefix))
+    entries = {name: _entry(request, schedule) for name, schedule in found.items()}
+    plain = {"plain": _plain(request, batch)}
+    nodes = [entry["nodes_per_round"] for entry in entries.values()]
+    return {
+        "batch": batch,
+        "step_time_from": _sources(request, batch, math.ceil(max(nodes))),
+        "bounds": plain | entries,
+    }
+
+
+def _alone(request: Request, table, prefix: np.ndarray) -> Iterator[tuple[str, Schedule]]:
+    options = order_options(table, request.texts, request.cost)
+    yield "o1_ratio", ratio_rounds(options)
+    yield "o1_price", best_rounds(options, price_of(options))
+    yield "o2", best_schedule(options)
+    free = free_options(prefix, table.depths, table.max_nodes, request.texts, request.cost)
+    yield "o3", best_schedule(free)
+
+
+def _batched(request: Request, batch: int, table, prefix) -> Iterator[tuple[str, Schedule]]:
+    texts, depth = request.texts, np.arange(table.depths + 1)
+    widths = {
+        "o5": breakpoints(table, texts.anchors),
+        "o5_free": np.where(depth <= prefix[:, None], depth, -1),
+    }
+    in_order = {"tree": verifies_trees(table), "ordered": table.size[texts.anchors][:, None]}
+    for name, width in widths.items():
+        terms = in_order if name == "o5" else {"tree": False, "ordered": np.maximum(width, 0)}
+        widest = max(table.max_nodes, table.depths)
+        bound = batched_bound(request.cost, texts, batch, width, widest=widest, **terms)
+        yield name, bound.schedule
+
+
+def _entry(request: Request, schedule: Schedule) -> dict[str, float]:
+    rounds, drafted = len(schedule.width), schedule.drafted
+    return _rate(request, float(schedule.seconds.sum())) | {
+        "tokens_per_round": len(request.texts.anchors) / rounds,
+        "nodes_per_round": float(schedule.width.mean()),
+        "plain_share": 1 - float(drafted.mean()),
+    }
+
+
+def _plain(request: Request, batch: int) -> dict[str, float]:
+    """Plain decoding, each text as if its batch stood where it stands: no bound, what it takes."""
+    at, count = np.unique(request.texts.context, return_counts=True)
+    one = np.ones(batch, np.int64)
+    steps = (request.cost.step(one, one * kv, drafted=False, tree=False) for kv in at.tolist())
+    step_s = np.array([step.total_s for step in steps])
+    return _rate(request, float((step_s * count).sum()) / batch)
+
+
+def _rate(request: Request, decode_s: float) -> dict[str, float]:
+    seconds = decode_s + float(request.texts.prefill_s(request.cost).sum())
+    return {"output_throughput": int(request.texts.tokens.sum()) / seconds, "seconds": seconds}
+
+
+def _sources(request: Request, batch: int, nodes: int) -> list[str]:
+    """Origins of the step times in play: plain steps and drafted ones, at every context's end."""
+    context, bits = request.texts.context, 0
+    for kv in (int(context.min()), int(context.max())):
+        for width in (0, nodes):
+            packed = np.full(batch, width + 1)
+            step = request.cost.step(packed, np.full(batch, kv), drafted=width > 0, tree=width > 0)
+            bits |= int(step.source)
+    return [flag.name.lower() for flag in Source if bits & flag]
+
+
+def print_report(result: Mapping[str, Any], path: Path) -> None:
+    """A row per batch size, then what the columns are."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for heading in ("batch", *COLUMNS.values()):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for entry in result["batches"]:
+        found = entry["bounds"]
+        rates = [found[key]["output_throughput"] if key in found else None for key in COLUMNS]
+        shown = ("-" if rate is None else f"{rate:.1f}" for rate in rates)
+        table.add_row(str(entry["batch"]), *shown)
+    print("\n".join(_heading(result)))
+    Console(highlight=False).print(table)
+    print("\n".join(_legend(result)))
+    print(f"results in {os.path.relpath(path)}")
+
+
+def _heading(result: Mapping[str, Any]) -> Iterator[str]:
+    trace, latency, order = result["trace"], result["latency"], result["order"]
+    yield (
+        f"Output tokens/s that no policy exceeds: {trace['pair']}, T = {trace['temperature']:g}, "
+        f"{result['texts']} texts of the {trace['split']} split, {latency['profile']} "
+        f"({latency['model']})"
+    )
+    yield (
+        f"order: best-first by {order['scores']} scores, {order['nodes']} nodes of "
+        f"{order['branch']} children"
+    )
+
+
+def _legend(result: Mapping[str, Any]) -> Iterator[str]:
+    yield "O1: the best width of every single round (no bound: myopic), by 1 + a over R or by price"
+    yield "O2: the best schedule of widths in the order, for a lone request"
+    yield "O3: the same, of the realised path alone, as far as any order of these children holds it"
+    yield "O5, O5 free: those two in a batch of constant size, by an affine floor of a step's cost"
+    for entry in result["batches"]:
+        yield f"step times at batch {entry['batch']}: {', '.join(entry['step_time_from'])}"
+    if result["trace"]["temperature"] > 0:
+        yield "T > 0: of the recorded sample, known in advance; sampled drafts are not in O3's pool"
+    if result["what_if"]:
+        yield f"what-if: {result['what_if_reason']}"

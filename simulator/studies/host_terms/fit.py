@@ -1,0 +1,233 @@
+"""Host terms of measured rounds: fitted on some, judged on the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from simulator.studies.host_terms.rounds import Rounds
+
+# In this order a term is taken if it is no sum of those before it. A step's constants come first,
+# so that rounds of one size get one constant.
+ORDER = (
+    "round_s",
+    "plain_s",
+    "tree_step_s",
+    "node_s",
+    "request_s",
+    "plain_request_s",
+    "ordered_node_s",
+    "kv_move_token_s",
+    "tree_request_s",
+)
+_RANK = 1e-6  # of a column's length that must be its own
+_ROUNDING = 1e-3  # of a round's time: its columns are rounded
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Judged:
+    """Held-out rounds of one batch size, or of all: relative errors of round_ms."""
+
+    batch: int | None
+    rounds: int
+    median: float
+    p90: float
+    bias: float  # of the summed times, signed
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fit:
+    """What was fitted to which rounds, and how far it is off on the held-out ones."""
+
+    rounds: Rounds
+    profile: str
+    packing: str
+    context: str  # where it comes from, in words
+    host: Mapping[str, float]  # seconds by term, those that were fitted
+    merged: tuple[str, ...]  # terms that these rounds cannot tell apart from them
+    fitted: int  # rounds
+    seed: int
+    hold_out: float
+    judged: tuple[Judged, ...]  # all, then by batch
+    bare: Judged  # the same rounds without any host term
+    tokens_per_s: tuple[float, float]  # held out: measured, predicted
+    beyond: float  # share of rounds whose device time is modelled or clamped
+    draft_ratio: float | None  # the profile's draft over the measured one, median
+    faster: int  # rounds that took less than their draft and verify alone are said to take
+    faster_ratio: float | None  # their measured time over that one, median
+
+
+def fit_rounds(
+    rounds: Rounds,
+    profile: str,
+    packing: str = "ragged",
+    context: float | None = None,
+    *,
+    hold_out: float = 0.3,
+    seed: int = 0,
+) -> Fit:
+    """Host terms by least squares relative to the device's time, none negative.
+
+    Args:
+        profile: name, or path of a CSV. context: of rounds that state none; None: the profile's
+            smallest.
+        hold_out: share of the rounds, drawn with `seed`, that judge.
+
+    Raises:
+        InputError: an unknown profile, or too few rounds for the share.
+    """
+    from simulator.cost.host import fit_host
+
+    device = _device(rounds, profile, packing, context)
+    held = _held_out(len(rounds), hold_out, seed)
+    fitted = ~held
+    terms, merged = _terms(rounds, fitted)
+    round_s = rounds.round_ms * 1e-3
+    host = fit_host(
+        round_s[fitted],
+        device.seconds[fitted],
+        {name: column[fitted] for name, column in terms.items()},
+        relative=True,
+    )
+    values = {name: getattr(host, name) for name in terms}
+    host_s = sum(values[name] * column for name, column in terms.items())
+    predicted = (device.seconds + host_s)[held]
+    measured, batch = round_s[held], rounds.batch[held]
+    return Fit(
+        rounds=rounds,
+        profile=profile,
+        packing=packing,
+        context=device.context,
+        host=values,
+        merged=merged,
+        fitted=int(fitted.sum()),
+        seed=seed,
+        hold_out=hold_out,
+        judged=tuple(_judge(predicted, measured, batch)),
+        bare=next(_judge(device.seconds[held], measured, batch)),
+        tokens_per_s=_rates(rounds.committed[held], measured, predicted),
+        beyond=float(device.beyond.mean()),
+        draft_ratio=device.draft_ratio,
+        **_faster(round_s, device.seconds),
+    )
+
+
+def _faster(round_s: np.ndarray, device_s: np.ndarray) -> dict[str, Any]:
+    fast = round_s < device_s * (1 - _ROUNDING)
+    ratio = float(np.median(round_s[fast] / device_s[fast])) if fast.any() else None
+    return {"faster": int(np.count_nonzero(fast)), "faster_ratio": ratio}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Device:
+    seconds: np.ndarray  # (n,) draft and verify
+    beyond: np.ndarray  # (n,) bool
+    context: str
+    draft_ratio: float | None
+
+
+def _device(rounds: Rounds, profile: str, packing: str, context: float | None) -> _Device:
+    """Draft and verify of every round, as the simulator prices them; a stated draft as it is."""
+    from simulator.cost import Source, StepCost, find_profile
+
+    cost = StepCost(find_profile(profile), packing=packing)
+    where, said = _contexts(rounds, cost.profile, context)
+    times = [
+        cost.step(
+            _packed(rounds, i, packing), np.full(batch, where[i]), drafted=drafted, tree=False
+        )
+        for i, (batch, drafted) in enumerate(zip(rounds.batch.tolist(), rounds.drafted.tolist()))
+    ]
+    draft_s = np.array([time.draft_s for time in times])
+    verify_s = np.array([time.verify_s for time in times])
+    weak = Source.MODELLED | Source.CLAMPED
+    beyond = np.array([bool(time.source & weak) for time in times])
+    if rounds.draft_ms is None:
+        return _Device(draft_s + verify_s, beyond, said, None)
+    stated = rounds.draft_ms * 1e-3
+    both = (draft_s > 0) & (stated > 0)
+    ratio = float(np.median(draft_s[both] / stated[both])) if both.any() else None
+    return _Device(stated + verify_s, beyond, said, ratio)
+
+
+def _contexts(rounds: Rounds, profile, context: float | None) -> tuple[np.ndarray, str]:
+    if rounds.context is not None:
+        return rounds.context, "of the file"
+    if context is not None:
+        return np.full(len(rounds), context), f"{context:g} tokens, as given"
+    first = min(row.kv_prefix_tokens for row in profile.verify)
+    return np.full(len(rounds), float(first)), f"{first} tokens, the profile's smallest"
+
+
+def _packed(rounds: Rounds, i: int, packing: str) -> np.ndarray:
+    """Packed tokens of each request: the nodes as even as they can be, up to a stated graph."""
+    batch, nodes, width = (int(x[i]) for x in (rounds.batch, rounds.nodes, rounds.width))
+    graph = 0 if rounds.graph is None else int(rounds.graph[i])
+    if packing == "dense":
+        return np.full(batch, max(1 + width, -(-graph // batch)))
+    nodes = max(nodes, graph - batch)
+    packed = np.full(batch, 1 + nodes // batch)
+    packed[: nodes % batch] += 1
+    return packed
+
+
+def _held_out(count: int, share: float, seed: int) -> np.ndarray:
+    """(n,) bool: a seeded draw of the share, at least one of each side."""
+    number = min(max(1, round(share * count)), count - 1)
+    held = np.zeros(count, bool)
+    held[np.random.default_rng(seed).permutation(count)[:number]] = True
+    return held
+
+
+def _terms(rounds: Rounds, fitted: np.ndarray) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
+    """Columns (n,) of the terms that the fitted rounds tell apart, and those they do not."""
+    from simulator.cost.host import term_counts
+
+    none = np.zeros(len(rounds))
+    counts = term_counts(
+        drafted=rounds.drafted,
+        requests=rounds.batch,
+        nodes=rounds.nodes,
+        ordered=none if rounds.ordered is None else rounds.ordered,
+        tree=none if rounds.tree is None else rounds.tree & (rounds.nodes > 0),
+        fed=none,
+        deferred=none,
+        finer=True,
+    )
+    kept: dict[str, np.ndarray] = {}
+    merged = []
+    basis: list[np.ndarray] = []  # orthonormal
+    for name in ORDER:
+        column = counts[name][fitted]
+        length = float(np.linalg.norm(column))
+        if length == 0:
+            continue
+        rest = column / length
+        for _ in range(2):  # twice, or rounding stays behind
+            for one in basis:
+                rest = rest - (one @ rest) * one
+        own = float(np.linalg.norm(rest))
+        if own > _RANK and len(basis) < int(fitted.sum()):
+            basis.append(rest / own)
+            kept[name] = counts[name]
+        else:
+            merged.append(name)
+    return kept, tuple(merged)
+
+
+def _judge(predicted: np.ndarray, measured: np.ndarray, batch: np.ndarray):
+    """All rounds together, then those of every batch size."""
+    for one in (None, *np.unique(batch).tolist()):
+        part = np.ones(len(batch), bool) if one is None else batch == one
+        off = np.abs(predicted[part] / measured[part] - 1)
+        bias = float(predicted[part].sum() / measured[part].sum() - 1)
+        median, p90 = (float(np.quantile(off, q)) for q in (0.5, 0.9))
+        yield Judged(one, int(part.sum()), median, p90, bias)
+
+
+def _rates(committed: np.ndarray, measured: np.ndarray, predicted: np.ndarray) -> tuple:
+    tokens = float(committed.sum())
+    return tokens / float(measured.sum()), tokens / float(predicted.sum())

@@ -1,0 +1,216 @@
+"""One closed loop of a policy, for tables that compare policies on the same texts."""
+
+from __future__ import annotations
+
+import csv
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+import traces
+from simulator.engine.inputs import choose_sequences, load_cost, load_recording
+from simulator.engine.run import Job, prepare, simulate
+from simulator.engine.settings import read_settings
+from simulator.results.summary import summarise
+from simulator.studies.contest.entrants import read_option
+from simulator.studies.contest.play import shared_tables
+from simulator.studies.fair_load import base_of, fair_load
+
+
+def policy(name: str, **settings: Any) -> dict[str, Any]:
+    """A node of conf/policy, changed."""
+    return {**read_option("policy", name, "published.table"), **settings}
+
+
+def played(cfg: Mapping[str, Any], node: Mapping[str, Any], concurrency: int) -> dict[str, Any]:
+    """The summary of a closed loop that serves every prompt of the trace's split.
+
+    Args:
+        cfg: its trace, latency profile, server, seed and num_prompts are taken.
+        node: the policy's.
+
+    Raises:
+        InputError: what the run refuses; no closed loop.
+    """
+    from simulator.policies.loading import make_policy
+
+    settings = read_settings(cfg)
+    recording, cost = load_recording(cfg["trace"]), load_cost(cfg["latency"])
+    sequences = choose_sequences(cfg["trace"], recording)
+    base = base_of(settings, "published")
+    load = fair_load(base, concurrency, len(sequences), settings.seed, settings.num_prompts)
+    job = Job(
+        config={**cfg, "policy": node},
+        settings=load,
+        recording=recording,
+        sequences=sequences,
+        cost=cost,
+        policy=make_policy(node),
+        tables=shared_tables(recording),
+    )
+    return summarise(job, simulate(prepare(job)))
+
+
+def setting(cfg: Mapping[str, Any]) -> str:
+    """Which recording and profile, for a title."""
+    recording, profile = load_recording(cfg["trace"]), load_cost(cfg["latency"]).profile.name
+    heat = f"T = {recording.temperature:g}"
+    return f"{recording.meta['pair']}, {recording.depths} depths, {heat}, profile {profile}"
+
+
+NONE = "-"
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """Lines of a table: two blanks between columns, the first to the left, the others to the right.
+
+    heads: a title per column; a line break in one gives two lines of titles.
+    """
+    split = [head.split("\n") for head in heads]
+    tall = max(len(parts) for parts in split)
+    titles = [[""] * (tall - len(parts)) + parts for parts in split]
+    body = [*map(list, zip(*titles, strict=True)), *map(list, rows)]
+    width = [max(len(row[i]) for row in body) for i in range(len(heads))]
+    for row in body:
+        cells = [row[0].ljust(width[0]), *(c.rjust(w) for c, w in zip(row[1:], width[1:]))]
+        yield "  ".join(cells).rstrip()
+
+
+def number(value: float | None, digits: int, sign: bool = False) -> str:
+    """A dash where there is no value."""
+    if value is None:
+        return NONE
+    return f"{value:+.{digits}f}" if sign else f"{value:.{digits}f}"
+
+
+def percent(share: float | None, digits: int = 1) -> str:
+    """A signed percentage."""
+    return NONE if share is None else f"{100 * share:+.{digits}f}%"
+
+
+def span(values: Iterable[float], digits: int = 3) -> str:
+    """ "low to high", or the value where all are the same as shown."""
+    values = list(values)
+    low, high = f"{min(values):.{digits}f}", f"{max(values):.{digits}f}"
+    return low if low == high else f"{low} to {high}"
+
+
+FOLDER = Path(traces.__file__).parent / "published"
+FILES = ("cast_decoding.csv", "cast_sweeps.csv")
+# The probe of the same GPU and target; none was published for the A6000 with Qwen3-4B.
+PROBES = {
+    "h100sxm_qwen3-8b": "h100_sxm_qwen3_8b_table5",
+    "h100sxm_qwen3-4b": "h100_sxm_qwen3_4b_table5",
+    "blackwell_qwen3-8b": "blackwell_qwen3_8b",
+    "blackwell_qwen3-4b": "blackwell_qwen3_4b",
+    "a6000_qwen3-8b": "a6000_qwen3_8b",
+    "a6000_qwen3-4b": None,
+    "h100sxm_llama3.1-8b": "h100_sxm_llama31_8b",
+    "h100sxm_qwen3-coder-30b-a3b": "h100_sxm_qwen3_coder_30b_a3b",
+    "h100sxm_qwen3-8b_t1": "h100_sxm_qwen3_8b_table5",
+    "h100sxm_qwen3-4b_t1": "h100_sxm_qwen3_4b_table5",
+}
+# Widths that only another host of the same kind measured.
+ELSEWHERE = {
+    "a6000_qwen3-8b": "a6000_second_host_qwen3-8b",
+    "a6000_qwen3-4b": "a6000_second_host_qwen3-4b",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """The trees of one setting: gains over the whole-block chain, and tokens per round."""
+
+    setting: str
+    gains: dict[tuple[str, int], list[float]]  # (domain, nodes): one a repeat
+    lengths: dict[tuple[str, int], float]  # (domain, nodes): committed round length, 0 repeats
+
+    @property
+    def domains(self) -> list[str]:
+        return list(dict.fromkeys(domain for domain, _ in self.gains))
+
+    @property
+    def widths(self) -> list[int]:
+        """Measured in every domain, ascending."""
+        every = {nodes for _, nodes in self.gains}
+        return sorted(n for n in every if all((d, n) in self.gains for d in self.domains))
+
+    def gain(self, nodes: int) -> float | None:
+        """ms per token of the chain over the tree's, less 1: median of repeats, mean of domains."""
+        if nodes not in self.widths:
+            return None
+        return float(np.mean([np.median(self.gains[domain, nodes]) for domain in self.domains]))
+
+    @property
+    def oracle(self) -> int:
+        """The width of the largest gain."""
+        return max(self.widths, key=self.gain)
+
+
+@cache
+def read_sweeps() -> dict[str, Sweep]:
+    """Every transcribed setting by name."""
+    rows = defaultdict(list)
+    for name in FILES:
+        for row in read_csv(name):
+            rows[row["setting"]].append(row)
+    return {setting: _sweep(setting, found) for setting, found in rows.items()}
+
+
+def _sweep(setting: str, rows: list[dict[str, str]]) -> Sweep:
+    chain = {
+        (row.get("repeat"), row["domain"]): float(row["ms_per_token"])
+        for row in rows
+        if row["method"] == "chain"
+    }
+    gains, lengths = defaultdict(list), {}
+    for row in rows:
+        if row["method"] != "cast":
+            continue
+        key = row["domain"], int(row["nonroot_nodes"])
+        before = chain[row.get("repeat"), row["domain"]]
+        gains[key].append(before / float(row["ms_per_token"]) - 1)
+        lengths.setdefault(key, float(row["committed_round_length"]))
+    return Sweep(setting, dict(gains), lengths)
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """A row of the paper's Table 2; gains in percent."""
+
+    n_star: int
+    gain: float
+    oracle: int
+    oracle_gain: float
+    gain_at_127: float
+
+
+def read_printed() -> dict[str, Printed]:
+    """The paper's comparison of deployed and best width, as printed."""
+    return {
+        row["setting"]: Printed(
+            n_star=int(row["n_star"]),
+            gain=float(row["gain_at_n_star_pct"]),
+            oracle=int(row["oracle_width"]),
+            oracle_gain=float(row["oracle_gain_pct"]),
+            gain_at_127=float(row["gain_at_127_pct"]),
+        )
+        for row in read_csv("cast_widths.csv")
+    }
+
+
+def read_csv(name: str) -> list[dict[str, str]]:
+    """Rows of a transcribed file."""
+    with (FOLDER / name).open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def stated(name: str) -> dict[str, Any]:
+    """What a paper states in its text, with its source (`stated.yaml`)."""
+    return yaml.safe_load((FOLDER / "stated.yaml").read_text(encoding="utf-8"))[name]

@@ -1,0 +1,176 @@
+"""Committed round length R of every tree rule, by domain and node budget (`task=rtable`).
+
+"Marginal" is two rules for a semi-autoregressive drafter: without its Markov bias, and with the
+bias of its greedy chain. A published comparison depends on which is meant, so both are here.
+
+An imported log of rounds is tabulated at the rounds it has, the same for every rule ("per-round"):
+they start where the logged chain's rounds started, which flatters or harms the other rules.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from simulator.cost import StepCost
+from simulator.engine.inputs import choose_sequences, load_cost, load_recording
+from simulator.orders.specs import MAX_NODES
+from simulator.policies.shared.stop_rules import DEPLOYED_WIDTHS, deploy_width, fit_line, stop_width
+from simulator.results.files import write_files
+from traces.common.errors import InputError
+from traces.recordings.recording import Recording
+
+NAME = "rtable.csv"
+HEADER = ("domain", "order", "nodes", "R")
+BRANCH = 8  # children of a node, as published
+PER_ROUND = "per-round"  # column `basis`, of imported logs alone
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to tabulate."""
+
+    recording: Recording
+    sequences: np.ndarray
+    nodes: tuple[int, ...]
+    cost: StepCost | None = None  # of a log of rounds, for CAST's width rule
+
+    @property
+    def per_round(self) -> bool:
+        return self.cost is not None
+
+    @property
+    def branch(self) -> int:
+        """Children of every node: BRANCH, or all that a recording's pools hold."""
+        if "pool_token" not in self.recording:
+            return BRANCH
+        return min(BRANCH, self.recording["pool_token"].shape[2])
+
+
+def load(cfg: Mapping[str, Any]) -> Request:
+    """Read and check the `trace` and `rtable` nodes.
+
+    Raises:
+        InputError: a bad recording, split, domain or node budget.
+    """
+    node = cfg.get("rtable") or {}
+    nodes = node.get("nodes", [15, 31, 63, 127])
+    listed = isinstance(nodes, list) and nodes
+    if not listed or not all(type(n) is int and 0 < n <= MAX_NODES for n in nodes):
+        raise InputError(
+            f"rtable.nodes is {nodes!r}; accepted: a list of whole numbers from 1 to {MAX_NODES}"
+        )
+    recording = load_recording(cfg["trace"], per_round=True)
+    trace = {"split": node.get("split"), "domains": cfg["trace"].get("domains")}
+    sequences = choose_sequences(trace, recording)
+    cost = load_cost(cfg["latency"]) if recording.meta.get("per_round") else None
+    return Request(recording, sequences, tuple(sorted(set(nodes))), cost)
+
+
+def run(cfg: Mapping[str, Any], folder: Path) -> None:
+    """Print the table and write `rtable.csv` into `folder`.
+
+    Raises:
+        InputError: see `load`.
+    """
+    request = load(cfg)
+    rows = list(rows_of(request))
+    write_files(folder, {NAME: lambda path: _write(path, rows, request.per_round)})
+    _print(request, rows)
+    if request.per_round:
+        print(cast_width(request))
+        for text in request.recording.meta.get("lacks") or ():
+            print(f"lacks: {text}")
+
+
+def rows_of(request: Request) -> Iterator[tuple[str, str, int, float]]:
+    """(domain, order, nodes, R), pooled over rounds, each along its own trajectory.
+
+    The row of all domains pools their rounds.
+    """
+    from simulator.orders import acceptance_length_by_budget, order_table
+
+    recording = request.recording
+    groups = dict(_domains(request))
+    for name, spec, budgets in _orders(request):
+        table = order_table(spec, recording)
+        budgets = sorted({min(budget, table.max_nodes) for budget in budgets})
+        for domain, sequences in groups.items():
+            lengths = acceptance_length_by_budget(table, recording, sequences, budgets)
+            for budget in budgets:
+                yield domain, name, budget, float(lengths[budget])
+
+
+def _orders(request: Request):
+    from simulator.orders import BestFirstOrder, ChainOrder
+
+    yield "chain", ChainOrder(), [request.recording.depths]
+    rules = ("marginal", "marginal_biased", "parent")
+    branch = request.branch
+    for scores in rules if request.recording.encoding == "hidden" else rules[:1]:
+        order = BestFirstOrder(scores=scores, nodes=request.nodes[-1], branch=branch)
+        yield scores, order, request.nodes
+
+
+def _domains(request: Request) -> Iterator[tuple[str, np.ndarray]]:
+    domain = request.recording["domain"][request.sequences]
+    for index, name in enumerate(request.recording.domains):
+        if (domain == index).any():
+            yield name, request.sequences[domain == index]
+    yield "all", request.sequences
+
+
+def cast_width(request: Request) -> str:
+    """What CAST's width rule gives for the log's mean prefix masses and the chosen latency."""
+    from simulator.orders import BestFirstOrder, order_table
+    from simulator.orders.replay import prefix_mass
+
+    order = BestFirstOrder(scores="marginal", nodes=DEPLOYED_WIDTHS[-1], branch=request.branch)
+    table = order_table(order, request.recording)
+    rho = prefix_mass(table, request.recording.anchor_offset[request.sequences])  # one anchor each
+    profile = request.cost.profile.name
+    try:
+        c0_ms, c1_ms = fit_line(*request.cost.width_probe())
+    except InputError as error:
+        return f"CAST's width rule: not with the latency profile {profile} ({error})"
+    stop = stop_width(rho, c0_ms, c1_ms)
+    return (
+        f"CAST's width rule on the latency profile {profile}: stop at {stop}, deploy "
+        f"{deploy_width(stop)} nodes ({PER_ROUND} masses)"
+    )
+
+
+def _write(path: Path, rows: list[tuple], per_round: bool) -> None:
+    lines = [HEADER, *rows]
+    if per_round:
+        lines = [(*HEADER, "basis"), *((*row, PER_ROUND) for row in rows)]
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, lineterminator="\n").writerows(lines)
+
+
+def _print(request: Request, rows: list[tuple]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    recording, count = request.recording, len(request.sequences)
+    domains = list(dict.fromkeys(row[0] for row in rows))
+    table = Table("order", "nodes", *domains, box=None, pad_edge=False)
+    values = {(domain, order, nodes): length for domain, order, nodes, length in rows}
+    for order, nodes in dict.fromkeys((row[1], row[2]) for row in rows):
+        cells = (f"{values[domain, order, nodes]:.2f}" for domain in domains)
+        table.add_row(order, str(nodes), *cells)
+    print(
+        f"R (tokens per round) of {recording.meta['pair']}, T = {recording.temperature:g}, ", end=""
+    )
+    if request.per_round:
+        print(f"{PER_ROUND}: mean over {count} logged rounds, where the log's chain had its own")
+    else:
+        print(f"{count} texts, pooled over rounds")
+    if request.branch < BRANCH:
+        print(f"trees branch {request.branch} ways, as the pools hold no more (else {BRANCH})")
+    Console(highlight=False).print(table)

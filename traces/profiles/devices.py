@@ -1,0 +1,196 @@
+"""Devices and models in numbers, by name (``gpus.yaml``, ``models.yaml``) or given one by one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from traces.common.errors import InputError, bare, near
+from traces.profiles.header import DTYPE_BYTES, ProfileHeader
+from traces.profiles.profile import LatencyProfile
+
+_HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One device: dense TFLOP/s of the matrix units, GB/s and GB (10^9 bytes) of memory."""
+
+    name: str
+    peak_tflops: float
+    bandwidth_gb_s: float
+    memory_gb: float | None = None
+    source: str = "given in the configuration"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelShape:
+    """A decoder: layers, widths, and billions of parameters. One without experts is dense."""
+
+    name: str
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    params_b: float
+    active_params_b: float | None = None  # None: all of them
+    experts: int | None = None
+    experts_per_token: int | None = None
+
+    @property
+    def active_b(self) -> float:
+        """Billions of parameters that one token passes."""
+        return self.params_b if self.active_params_b is None else self.active_params_b
+
+    def kv_bytes(self, dtype_bytes: float, tensor_parallel: int = 1) -> float:
+        """Bytes of one token's keys and values on one GPU; heads are shared out, or repeated."""
+        heads = -(-self.kv_heads // tensor_parallel)
+        return 2 * self.layers * heads * self.head_dim * dtype_bytes
+
+
+def find_gpu(value: Any, key: str = "gpu") -> Gpu:
+    """A device by name (however its letters and figures are set apart), or from its numbers.
+
+    Raises:
+        InputError: beginning with `key`, for an unknown name or a number that is none.
+    """
+    return _find(Gpu, "gpus.yaml", value, key)
+
+
+def find_model(value: Any, key: str = "model") -> ModelShape:
+    """A model by name (as of `find_gpu`), or from a mapping of its numbers.
+
+    Raises:
+        InputError: beginning with `key`, for an unknown name, a number that is none, or experts
+            without their numbers.
+    """
+    model = _find(ModelShape, "models.yaml", value, key)
+    routed = (model.active_params_b, model.experts, model.experts_per_token)
+    if any(item is None for item in routed) and any(item is not None for item in routed):
+        raise InputError(
+            f"{key} {model.name}: accepted: active_params_b, experts and experts_per_token "
+            "together, or none of them"
+        )
+    if model.experts is not None:
+        below = model.active_b < model.params_b and model.experts_per_token < model.experts
+        if not below:
+            raise InputError(
+                f"{key} {model.name}: accepted: fewer active parameters than parameters, and "
+                "fewer experts per token than experts"
+            )
+    return model
+
+
+def known(file: str) -> dict[str, Mapping[str, Any]]:
+    """The entries of a shipped table, by name."""
+    return _read(file)
+
+
+@cache
+def _read(file: str) -> dict[str, Mapping[str, Any]]:
+    return yaml.safe_load((_HERE / file).read_text(encoding="utf-8"))
+
+
+def _find(kind: type, file: str, value: Any, key: str) -> Any:
+    if isinstance(value, kind):
+        return value
+    table = _read(file)
+    if isinstance(value, str):
+        name = {bare(name): name for name in table}.get(bare(value))
+        if name is None:
+            found = near(value, table)
+            note = f"; near it: {', '.join(found)}" if found else ""
+            raise InputError(
+                f"{key} is {value!r}; accepted: {', '.join(table)}, or a mapping of "
+                f"{_listed(kind)}{note}"
+            )
+        return kind(name=name, **table[name])
+    if not isinstance(value, Mapping):
+        raise InputError(f"{key} is {value!r}; accepted: a name, or a mapping of {_listed(kind)}")
+    given = {"name": "unnamed", **value}
+    for name, number in given.items():
+        _check(kind, key, name, number)
+    missing = [f.name for f in fields(kind) if f.default is MISSING and f.name not in given]
+    if missing:
+        raise InputError(f"{key}.{missing[0]} is missing; accepted: {_listed(kind)}")
+    return kind(**given)
+
+
+def _check(kind: type, key: str, name: str, number: Any) -> None:
+    """Texts where texts belong, whole numbers where counts do; null only where it is a default."""
+    declared = {item.name: item for item in fields(kind)}
+    if name not in declared:
+        raise InputError(f"{key}.{name} is not a setting; accepted: {_listed(kind)}")
+    if declared[name].default is None and number is None:
+        return
+    whole = declared[name].type.startswith("int")
+    if declared[name].type == "str":
+        good, accepted = isinstance(number, str), "a text"
+    else:
+        types = int if whole else int | float
+        good = isinstance(number, types) and not isinstance(number, bool) and 0 < number <= 1e9
+        accepted = "a whole number above 0" if whole else "a number above 0"
+    if not good:
+        raise InputError(f"{key}.{name} is {number!r}; accepted: {accepted}")
+
+
+def _listed(kind: type) -> str:
+    return ", ".join(item.name for item in fields(kind) if item.name != "source")
+
+
+# ---------------- Times that no device could reach: most likely in another unit.
+
+
+LEAST_SHARE = 1 / 3  # of the time to read the weights once: caches and rounded sizes leave room
+
+
+def suspicious(profile: LatencyProfile) -> str | None:
+    """One line about a step, a draft or a prefill that is faster than its weights can be read.
+
+    Every one of them reads the weights at least once. None where all are slower, or where the
+    header leaves parameters, dtype or bandwidth open (that of a known device is looked up).
+    """
+    header = profile.header
+    bandwidth_gb_s, bytes_each = _bandwidth_gb_s(header), DTYPE_BYTES.get(header.dtype)
+    if bandwidth_gb_s is None or bytes_each is None:
+        return None
+    target_b, drafter_b = header.model_shape["active_params_b"], header.drafter["params_b"]
+    for what, params_b, times_ms in (
+        ("step", target_b, [row.verify_ms for row in profile.verify]),
+        ("draft", drafter_b, [row.draft_ms for row in profile.draft]),
+        ("prefill", target_b, [row.prefill_ms for row in profile.prefill]),
+    ):
+        if params_b is None or not times_ms:
+            continue
+        read_gb = params_b * bytes_each
+        floor_ms = read_gb / (bandwidth_gb_s * header.num_gpus) * 1e3
+        if min(times_ms) < LEAST_SHARE * floor_ms:
+            gpus = f"{header.num_gpus} x " if header.num_gpus > 1 else ""
+            return (
+                f"{profile.described}: a {what} of {min(times_ms):.3g} ms would read "
+                f"{read_gb:.3g} GB of weights, which takes {floor_ms:.3g} ms at "
+                f"{gpus}{bandwidth_gb_s:g} GB/s; are the times in ms?"
+            )
+    return None
+
+
+def _bandwidth_gb_s(header: ProfileHeader) -> float | None:
+    """Of one device: the header's, else that of the known device whose name it holds."""
+    stated = header.device["bandwidth_gb_s"]
+    if stated is not None:
+        return stated
+    hardware = _words(header.hardware)
+    found = [gpu["bandwidth_gb_s"] for name, gpu in known("gpus.yaml").items()
+             if _words(name) <= hardware]  # fmt: skip
+    return max(found, default=None)
+
+
+def _words(name: str) -> set[str]:
+    return set(re.findall(r"[a-z0-9]+", name.lower()))

@@ -1,0 +1,111 @@
+"""What `python -m traces inspect` says about a recording, as plain text."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from traces.recordings.recording import Recording
+from traces.recordings.schema import NEAR_TIE, SPLITS
+
+
+def describe(recording: Recording) -> str:
+    """Many lines: header facts, split counts per domain, and draft coverage per depth."""
+    sections = [_facts(recording), _split_counts(recording)]
+    if recording.encoding == "pool":
+        sections.append(_pool_coverage(recording))
+    return "\n\n".join(_aligned(rows) for rows in sections)
+
+
+def one_line(recording: Recording) -> str:
+    """The facts in the `ok (...)` of `python -m traces validate`."""
+    return (
+        f"{recording.encoding}, {recording.num_sequences} sequences,"
+        f" {recording.num_anchors} anchors, {recording.depths} depths,"
+        f" temperature {recording.temperature:g}"
+    )
+
+
+def _facts(recording: Recording) -> list[list[str]]:
+    meta = recording.meta
+    size_mb = sum(array.nbytes for array in recording.arrays.values()) / 1e6
+    rows = [
+        ["recording", recording.source],
+        ["pair", meta["pair"]],
+        ["target", meta["target"]["name"]],
+        ["drafter", f"{meta['drafter']['name']} ({meta['drafter']['kind']})"],
+        ["block semantics", meta["block_semantics"]],
+        ["encoding", f"{recording.encoding}, {_score_sizes(recording)}"],
+        ["temperature", f"{recording.temperature:g}"],
+        ["dtype", meta["dtype"]],
+        ["vocabulary", str(recording.vocab_size)],
+        ["domains", ", ".join(recording.domains)],
+        ["sequences", str(recording.num_sequences)],
+        ["anchors", str(recording.num_anchors)],
+        ["depths", str(recording.depths)],
+        ["prompt tokens", _lengths(recording["prompt_len"])],
+        ["output tokens", _lengths(recording["output_len"])],
+        ["optional arrays", _optional(recording)],
+        ["size", f"{size_mb:.1f} MB in memory"],
+        ["text licence", meta["text_license"]],
+        ["content hash", recording.content_hash],
+    ]
+    return rows + _near_ties(recording)
+
+
+def _score_sizes(recording: Recording) -> str:
+    if recording.encoding == "pool":
+        return f"{recording['pool_token'].shape[2]} candidates per depth"
+    if recording.encoding == "tree":
+        return f"{recording['tree_token'].shape[1]} nodes per anchor"
+    rank = recording["markov_w1"].shape[1] if "markov_w1" in recording else 0
+    return f"hidden size {recording['hidden'].shape[2]}, Markov rank {rank}"
+
+
+def _lengths(lengths: np.ndarray) -> str:
+    return f"median {np.median(lengths):g}, range {lengths.min()} to {lengths.max()}"
+
+
+def _optional(recording: Recording) -> str:
+    return (
+        ", ".join(name for name in ("confidence", "target_margin") if name in recording) or "none"
+    )
+
+
+def _near_ties(recording: Recording) -> list[list[str]]:
+    if "target_margin" not in recording:
+        return []
+    margin = recording["target_margin"].astype(np.float32)
+    count = int((margin < NEAR_TIE).sum())
+    return [["near ties", f"{count} of {len(margin)} anchors, target margin below {NEAR_TIE:g}"]]
+
+
+def _split_counts(recording: Recording) -> list[list[str]]:
+    """Sequences and anchors of every domain in every split."""
+    rows = [["sequences (anchors)", *SPLITS]]
+    for domain in recording.domains:
+        cells = [
+            f"{len(recording.sequences_of(split, domain))}"
+            f" ({len(recording.anchors_of(split, domain))})"
+            for split in SPLITS
+        ]
+        rows.append([domain, *cells])
+    return rows
+
+
+def _pool_coverage(recording: Recording) -> list[list[str]]:
+    """Share of realised tokens that are the top-1, and that are anywhere in the pool."""
+    anchors = np.arange(recording.num_anchors)
+    hit = recording["pool_token"] == recording.realised(anchors)[..., None]  # (A, D, K)
+    first = hit[..., 0].sum(axis=0) / max(len(anchors), 1)
+    pooled = hit.any(axis=-1).sum(axis=0) / max(len(anchors), 1)
+    rows = [["depth", "realised is top-1", "realised in pool"]]
+    for depth in range(recording.depths):
+        rows.append([str(depth + 1), f"{first[depth]:.3f}", f"{pooled[depth]:.3f}"])
+    return [*rows, ["all", f"{first.mean():.3f}", f"{pooled.mean():.3f}"]]
+
+
+def _aligned(rows: list[list[str]]) -> str:
+    columns = max(len(row) for row in rows)
+    widths = [max(len(row[c]) for row in rows if c < len(row)) for c in range(columns)]
+    padded = ("  ".join(cell.ljust(widths[c]) for c, cell in enumerate(row)) for row in rows)
+    return "\n".join(line.rstrip() for line in padded)

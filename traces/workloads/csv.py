@@ -1,0 +1,252 @@
+"""CSV files with a header, read by column name, and the three layouts that are known."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+
+import numpy as np
+
+from traces.common.errors import InputError
+from traces.common.json import first_twice
+from traces.workloads.cells import Column, lines, names, second_texts, shown, whole_texts
+from traces.workloads.rows import CHUNK, Piece
+
+# ---------------- Dates with a time of day, as nanoseconds since 1970.
+
+
+DATE = (
+    "a date and time such as 2023-11-16 18:15:46.6805900 or 2024-05-10T00:00:00.009930+00:00,"
+    " 1970 to 2199, up to nine decimals"
+)
+_DATE = re.compile(  # the day and second, the decimals, the zone
+    r"\s*((?:19[7-9]\d|2[01]\d\d)-\d\d-\d\d[ T]\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?"
+    r"\s?(Z|[+-](?:[01]\d|2[0-3])(?::?[0-5]\d)?)?\s*",
+    re.ASCII,
+)
+
+
+def date_texts(column: Column) -> np.ndarray:
+    """(n,) int64 nanoseconds since 1970 in UTC; a date without a zone counts as UTC.
+
+    Decimals beyond microseconds are kept: traces of Azure carry ticks of 100 ns.
+    """
+    parts = [_parts(cell) for cell in column.cells]
+    values = _nanoseconds(parts) if all(parts) else None
+    return values if values is not None else column.each(_one_date, np.int64, DATE)
+
+
+def _parts(cell: str) -> tuple[str | None, ...] | None:
+    """Day and second, decimals and zone of a date."""
+    match = _DATE.fullmatch(cell)
+    return match and match.groups()
+
+
+def _one_date(cell: str) -> int | None:
+    parts = _parts(cell)
+    values = _nanoseconds([parts]) if parts else None
+    return None if values is None else values[0]
+
+
+def _nanoseconds(parts: list[tuple[str | None, ...]]) -> np.ndarray | None:
+    """None where one is no date of the calendar, as the 31st of a short month."""
+    seconds, decimals, zones = zip(*parts)
+    try:
+        since_1970 = np.array(seconds, dtype="datetime64[s]").astype(np.int64)
+    except ValueError:
+        return None
+    below = np.fromiter((int((d or "0").ljust(9, "0")) for d in decimals), np.int64, len(decimals))
+    ahead_of = {zone: _seconds_ahead(zone) for zone in set(zones)}
+    ahead = np.fromiter((ahead_of[zone] for zone in zones), np.int64, len(zones))
+    return (since_1970 - ahead) * 10**9 + below
+
+
+def _seconds_ahead(zone: str | None) -> int:
+    """Seconds by which a zone such as +02:00 is ahead of UTC."""
+    if zone is None or zone == "Z":
+        return 0
+    digits = zone[1:].replace(":", "").ljust(4, "0")
+    seconds = 3600 * int(digits[:2]) + 60 * int(digits[2:])
+    return -seconds if zone[0] == "-" else seconds
+
+
+Records = list[list[str]]
+FAILED = "0 response tokens (a failed request)"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Names of the columns that are read; any others are left alone."""
+
+    prompt: str
+    output: str
+    time: str
+    times: Callable[[Column], np.ndarray]
+    per_second: float  # of what `times` returns
+    time_optional: bool = False
+    domain: str | None = None  # always optional
+    failures: bool = False  # whether a row without output is a failed request, left out
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        return (*(() if self.time_optional else (self.time,)), self.prompt, self.output)
+
+    @property
+    def optional(self) -> tuple[str, ...]:
+        possible = (self.time if self.time_optional else None, self.domain)
+        return tuple(name for name in possible if name)
+
+
+LAYOUTS = {
+    # Azure LLM inference traces of 2023 (Splitwise, ISCA 2024) and 2024 (DynamoLLM, HPCA 2025).
+    "azure": Layout("ContextTokens", "GeneratedTokens", "TIMESTAMP", date_texts, 1e9),
+    # BurstGPT (arXiv 2401.17644): rows with 0 response tokens are failures, its README says.
+    "burstgpt": Layout(
+        "Request tokens", "Response tokens", "Timestamp", second_texts, 1.0, failures=True
+    ),
+    "csv": Layout(
+        "prompt_tokens", "output_tokens", "time_s", second_texts, 1.0, True, domain="domain"
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CsvFile:
+    """One file of a layout. Building it reads the header and refuses a wrong one."""
+
+    path: Path
+    layout: Layout
+    has_times: bool
+    unused: tuple[str, ...] = ()  # columns
+
+    @classmethod
+    def of(cls, path: Path, layout: Layout) -> CsvFile:
+        line, header = read_header(path)
+        _check_header(path, line, header, layout)
+        used = {*layout.required, *layout.optional}
+        unused = tuple(name for name in header if name not in used)
+        return cls(path, layout, layout.time in header, unused)
+
+    @property
+    def time_column(self) -> str:
+        return self.layout.time
+
+    @property
+    def per_second(self) -> float:
+        return self.layout.per_second
+
+    def pieces(self) -> Iterator[Piece]:
+        """The file's rows, up to CHUNK lines at a time."""
+        header: list[str] | None = None
+        for first, texts in lines(self.path, CHUNK):
+            line, records = _records(self.path, first, texts, header and len(header))
+            if header is None and records:
+                header = _clean(records[0])
+                _check_header(self.path, int(line[0]), header, self.layout)
+                line, records = _widths(self.path, line[1:], records[1:], len(header))
+            if records:
+                yield self._piece(line, dict(zip(header, zip(*records))))
+
+    def _piece(self, line: np.ndarray, cells: dict[str, Sequence[str]]) -> Piece:
+        layout = self.layout
+
+        def column(name: str) -> Column:
+            return Column(self.path, name, cells[name], line)
+
+        piece = Piece(
+            line,
+            whole_texts(column(layout.prompt)),
+            whole_texts(column(layout.output)),
+            layout.times(column(layout.time)) if layout.time in cells else None,
+            cells.get(layout.time, ()),
+            names(column(layout.domain)) if layout.domain in cells else None,
+        )
+        return piece.without(piece.output_tokens == 0, FAILED) if layout.failures else piece
+
+
+def read_header(path: Path) -> tuple[int, list[str]]:
+    """Line number and names of the first line that is not blank; InputError for an empty file."""
+    for first, texts in lines(path, CHUNK):
+        for number, text in enumerate(texts, first):
+            if text.strip():
+                return number, _clean(_records(path, number, [text], None)[1][0])
+    raise InputError(f"{path}: is empty; accepted: a header and at least one row")
+
+
+def _clean(header: list[str]) -> list[str]:
+    return [name.strip() for name in header]
+
+
+def _check_header(path: Path, line: int, header: list[str], layout: Layout) -> None:
+    where = f"{path}: line {line}"
+    for name in layout.required:
+        if name not in header:
+            raise InputError(
+                f"{where}: no column {name}, has {listed(header)};"
+                f" accepted: {', '.join(layout.required)}"
+            )
+    twice = first_twice(header)
+    if twice is not None:
+        raise InputError(f"{where}: column {shown(twice)} twice; accepted: each name once")
+    for name in layout.optional:  # a misspelt one would be left out without a word
+        near = [] if name in header else get_close_matches(name, map(str.lower, header), 1, 0.6)
+        if near:
+            raise InputError(
+                f"{where}: column {shown(near[0])} is not read; accepted: {name}, or a name less"
+                " like it"
+            )
+
+
+def listed(header: Sequence[str]) -> str:
+    """Some names of a header, on one line."""
+    few = ", ".join(shown(name) for name in header[:8])
+    return few + (f" and {len(header) - 8} more" if len(header) > 8 else "")
+
+
+def _records(
+    path: Path, first: int, texts: list[str], width: int | None
+) -> tuple[np.ndarray, Records]:
+    """Line numbers and cells of lines `first`, ..; blank lines are left out.
+
+    A record is one line: a quoted cell may not run over its end, so that numbers stay exact.
+    """
+    line = np.arange(first, first + len(texts))
+    for number, text in enumerate(texts, first):
+        if '"' in text and text.count('"') % 2:
+            raise InputError(
+                f"{path}: line {number}: a quote is not closed; accepted: one request a line"
+            )
+    try:
+        records = list(csv.reader(texts, strict=True))
+    except csv.Error:
+        raise _csv_error(path, first, texts) from None
+    return _widths(path, line, records, width)
+
+
+def _csv_error(path: Path, first: int, texts: list[str]) -> InputError:
+    for number, text in enumerate(texts, first):
+        try:
+            list(csv.reader([text], strict=True))
+        except csv.Error as error:
+            return InputError(f"{path}: line {number}: {error}; accepted: comma-separated cells")
+    return InputError(f"{path}: line {first}: is no CSV; accepted: comma-separated cells")
+
+
+def _widths(
+    path: Path, line: np.ndarray, records: Records, width: int | None
+) -> tuple[np.ndarray, Records]:
+    """The records that are not blank; InputError for one without `width` cells (None: any)."""
+    if {*map(len, records)} <= {width}:
+        return line, records
+    kept = [i for i, cells in enumerate(records) if any(map(str.strip, cells)) or len(cells) > 1]
+    for i in kept if width else ():
+        if len(records[i]) != width:
+            raise InputError(
+                f"{path}: line {line[i]}: {len(records[i])} cells ({listed(records[i])});"
+                f" accepted: {width}, as in the header"
+            )
+    return line[kept], [records[i] for i in kept]
