@@ -72,6 +72,11 @@ class Outcome:
     accepted: np.ndarray  # (batch,) draft tokens accepted, unclipped
     committed: np.ndarray  # (batch,) tokens emitted
 
+    def copied(self) -> Outcome:
+        """One with arrays of its own, for a policy that may write into them."""
+        arrays = (self.request, self.width, self.accepted, self.committed)
+        return Outcome(self.time_s, self.step_s, self.drafted, *(one.copy() for one in arrays))
+
 
 FITTING = ("calibration", "tuning")  # splits; results are reported on the third
 
@@ -80,8 +85,8 @@ FITTING = ("calibration", "tuning")  # splits; results are reported on the third
 class Lab:
     """What a policy may fit on before a run: calibration and tuning splits, never the report.
 
-    The rows of `table` are empty outside those splits. `recording` is whole, for its shape and its
-    metadata; a policy that reads the report split's text there is not worth simulating.
+    `recording` and the rows of `table` are those splits alone: their anchors are numbered from 0.
+    `cost` is the policy's own copy.
     """
 
     recording: Recording

@@ -302,8 +302,8 @@ def test_edges_are_the_children_of_accepted_parents(recordings, kind, tmp_path, 
     monkeypatch.setenv("SPECSIM_CACHE", str(tmp_path))
     recording, anchors = recordings[kind, 0.6], np.array([2, 5, 11, 30])
     order = SampledOrder(nodes=30, branch=4)
-    q, label, depth = sampled_edges(recording, order, anchors)
     table, expected = build_order(order, recording), []
+    q, label, depth = sampled_edges(recording, table, anchors)
     for anchor in anchors:
         parents = {-1: int(recording.anchor_tokens(np.array([anchor]))[0])}
         for node in range(int(table.size[anchor])):

@@ -1,7 +1,8 @@
 """The live server: continuous batching on the wall clock, step by step as the simulator's.
 
 Admission, the order of the batch and the clients of a closed loop follow
-`simulator.engine.server`, so that the same workload meets the same batches and every round can be compared.
+`simulator.engine.server`, so that the same workload meets the same batches and every round can
+be compared.
 """
 
 from __future__ import annotations

@@ -161,7 +161,7 @@ def _sampled(lab: Lab, anchors: np.ndarray, scaled: bool) -> tuple[Order, dict[s
             return raw, {"evidence": "confidence"}
         scaling = _scaling(lab, raw, anchors)
         return SampledOrder(confidence=scaling.temperatures, **shape), _described(scaling)
-    q, label, _ = sampled_edges(recording, SampledOrder(**shape), anchors)
+    q, label, _ = sampled_edges(recording, lab.table(SampledOrder(**shape)), anchors)
     platt = fit_platt(q, label)
     fit = {"evidence": "q", "platt_a": platt.a, "platt_b": platt.b}
     return SampledOrder(platt=tuple(platt), **shape), fit

@@ -24,6 +24,9 @@ class Memo:
         self._known: dict[Hashable, Any] = {}
         self._limit = limit
 
+    def __deepcopy__(self, _memo: dict) -> Memo:
+        return Memo(self._limit)  # what is remembered is computed again
+
     def get(self, key: Hashable, compute: Callable[..., Any], *args: Any) -> Any:
         """The value of ``key``, computed from ``args`` the first time."""
         found = self._known.get(key)

@@ -1,8 +1,9 @@
 """Hashes of what determines a run's numbers: sources, and files that its settings name.
 
 The sources are those that an entry module (`simulator.engine.run`, say) and a policy's module
-import, however far: inside functions too, and a user's own files wherever they lie. The standard library
-and installed packages are not among them, nor is another policy, which is imported by its name.
+import, however far: inside functions too, and a user's own files wherever they lie. The standard
+library and installed packages are not among them, nor is another policy, which is imported by its
+name.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
@@ -26,6 +27,7 @@ from simulator.results.files import is_complete
 from simulator.results.invariants import check_invariants
 from simulator.results.ledger import STREAM_FROM, StreamLedger, finish, open_ledger
 from traces.common.errors import InputError
+from traces.recordings.part import part_of
 from traces.recordings.recording import Recording
 
 
@@ -186,8 +188,8 @@ def fit(
     """
     policy.prepare(
         Lab(
-            recording=recording,
-            cost=cost,
+            recording=_fitting_part(recording),
+            cost=deepcopy(cost),
             max_batch=capacity,
             context=typical_context(recording) if context is None else context,
             table=lambda spec: _fitting_table(tables, spec, recording),
@@ -196,10 +198,15 @@ def fit(
     check_verbs(policy)
 
 
+@lru_cache(maxsize=4)
+def _fitting_part(recording: Recording) -> Recording:
+    return part_of(recording, FITTING)
+
+
 @lru_cache(maxsize=4)  # of one recording's size each; many jobs ask for the same ones in turn
 def _fitting_table(tables, spec: Order, recording: Recording) -> OrderTable:
-    anchors = [recording.anchors_of(split) for split in FITTING]
-    return tables(spec).only(np.concatenate(anchors))
+    anchors = np.concatenate([recording.anchors_of(split) for split in FITTING])
+    return tables(spec).only(np.sort(anchors))
 
 
 def simulate(job: Job, on_finish: Callable[[int], None] | None = None) -> Facts:
@@ -232,6 +239,7 @@ def _serve(job: Job, ledger: Ledger | StreamLedger, on_finish) -> int:
         return job.policy.near_threshold
     from simulator.engine.fleet import Fleet
 
-    fleet = Fleet(*parts, job.settings.server, on_finish, following=job.following)
+    more = {"told": deepcopy(job.cost), "following": job.following}
+    fleet = Fleet(*parts, job.settings.server, on_finish, **more)
     fleet.run()
     return fleet.near_threshold

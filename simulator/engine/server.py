@@ -16,6 +16,7 @@ from simulator.orders.specs import Order
 from simulator.policies.checks import checked_widths, verifies_trees
 from simulator.policy import Draft, Load, Outcome, Policy, Step
 from simulator.results.facts import Ledger, Serving
+from traces.common.errors import InputError
 from traces.recordings.recording import Recording
 
 # Rows of the slots. LEFT: outputs the sequence still holds, and MORE: those that come from others
@@ -56,6 +57,7 @@ class Server:
         replica: int = 0,
     ) -> None:
         self.env, self.policy, self.cost, self.ledger = env, policy, cost, ledger
+        self._drafts = policy.drafts  # what it says once; the drafter is fed, or not, all along
         self._told, self.settings = told or cost, settings or ServerSettings()
         self.capacity, self.clients, self.replica = capacity, clients, replica
         self.batch = 0
@@ -200,8 +202,9 @@ class Server:
         if self._kv.limited:
             self._make_room()
         load, anchor = self._load(), self._slots[ANCHOR, : self.batch].copy()
-        table = self._plan(load)
-        width = self._allocate(load, table, anchor)
+        shown = self._load()  # a policy may write into what it is shown
+        table = self._plan(shown)
+        width = self._allocate(shown, table, anchor)
         if self._kv.limited:
             width = self._held_with(width, table)
         taken = self._beside(width)
@@ -212,7 +215,7 @@ class Server:
         tokens = sum(count for _, count in taken)
         serving = Serving(self.replica, tokens, blocks, preempted)
         self.ledger.step(load, time, anchor, outcome, _ties(table, anchor), serving)
-        self.policy.observe(outcome)
+        self.policy.observe(outcome.copied())
         self._finish()
         self._finish_reading(taken)
 
@@ -231,6 +234,11 @@ class Server:
     def _plan(self, load: Load):
         """The table of the step's order, None for a plain decoding step."""
         order = self.policy.plan(load)
+        if order is not None and not self._drafts:
+            name = type(self.policy).__name__
+            raise InputError(
+                f"policy {name}: drafts is False, but plan gave an order; accepted: None"
+            )
         return None if order is None else self._tables(order)
 
     def _allocate(self, load: Load, table, anchor: np.ndarray) -> np.ndarray:
@@ -238,7 +246,7 @@ class Server:
         if table is None:
             return np.zeros(load.batch, np.int64)
         size = table.size[anchor]
-        draft = Draft(table.score[anchor], table.depth[anchor], table.parent[anchor], size)
+        draft = Draft(table.score[anchor], table.depth[anchor], table.parent[anchor], size.copy())
         width = self.policy.allocate(Step(load, draft, table.spec, self._told))
         return checked_widths(self.policy, width, size, table)
 
@@ -313,7 +321,7 @@ class Server:
             drafted=table is not None,
             tree=tree,
             ordered=ordered,
-            fed=self.policy.drafts,
+            fed=self._drafts,
             deferred=int(self._slots[DEFERRED, : self.batch].sum()),
             **({"chunks": [(entry.read, tokens) for entry, tokens in taken]} if taken else {}),
         )
@@ -332,7 +340,7 @@ class Server:
         slots[CONTEXT] += committed
         slots[LEFT] -= committed
         slots[ALLOWED] -= committed
-        if self.policy.drafts:  # a round that drafts leaves its own tokens to the next draft's time
+        if self._drafts:  # a round that drafts leaves its own tokens to the next draft's time
             slots[DEFERRED] = 0 if table is not None else slots[DEFERRED] + committed
         request = slots[REQUEST].copy()
         drafted = table is not None

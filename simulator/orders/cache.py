@@ -60,7 +60,7 @@ def table_key(resolved: Order, recording: Recording) -> str:
     """sha256 over the recording's content, the resolved spec, and its and the builder's sources."""
     own = f" version {resolved.version}" if isinstance(resolved, OwnOrder) else ""
     code = class_sources(build_order.__module__, type(resolved))
-    text = f"{recording.content_hash} {resolved!r} {code}{own}"
+    text = f"{recording.content_hash} {recording.splits} {resolved!r} {code}{own}"
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -69,14 +69,11 @@ class OrderTable:
         return (self.hit_rank[anchors] <= limit[..., None]).sum(-1)
 
     def only(self, anchors: np.ndarray) -> OrderTable:
-        """The same table with the rows of all other anchors emptied: no node, nothing to hit."""
-        other = np.ones(len(self.anchors), bool)
-        other[anchors] = False
-        arrays = {name: getattr(self, name).copy() for name in ARRAYS}
-        empty = {"score": -np.inf, "parent": -1, "token": -1, "hit_rank": ABSENT}
-        for name, array in arrays.items():
-            array[other] = empty.get(name, 0)
-        return replace(self, **arrays)
+        """The rows of these anchors alone, numbered anew: of `traces.recordings.part.part_of`."""
+        arrays = {name: getattr(self, name)[anchors] for name in ARRAYS}
+        for array in arrays.values():
+            array.flags.writeable = False
+        return replace(self, anchors=np.arange(len(anchors)), **arrays)
 
     def widths_allowed(self) -> tuple[int, ...] | None:
         """None if every width is; else the declared prefixes of a static order, beside its size."""

@@ -89,7 +89,7 @@ class TreeSpark(Policy):
             return self._read.platt
         anchors = fitting_anchors(lab, "calibration")
         if isinstance(self.order, SampledOrder):
-            q, accepted, _ = sampled_edges(lab.recording, self.order, anchors)
+            q, accepted, _ = sampled_edges(lab.recording, lab.table(self.order), anchors)
             return fit_platt(q, accepted)
         return fit_platt(*platt_edges(lab.table(self.order), lab.recording, anchors))
 

@@ -8,6 +8,7 @@ A profile NAME is three files: ``NAME.yaml`` (the header), ``NAME.csv`` (target 
 from __future__ import annotations
 
 import hashlib
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -39,6 +40,9 @@ class LatencyProfile:
     draft: tuple[DraftRow, ...]
     prefill: tuple[PrefillRow, ...] = ()  # empty: not timed, prefill is free
     source: str = field(default="", repr=False, compare=False)
+
+    def __deepcopy__(self, memo: dict) -> LatencyProfile:
+        return replace(self, header=deepcopy(self.header, memo))  # the rows are frozen
 
     @property
     def modelled(self) -> bool:

@@ -28,6 +28,9 @@ class Recording:
     meta: Mapping[str, Any]
     arrays: Mapping[str, np.ndarray]
     source: str = "recording"
+    splits: tuple[str, ...] = (
+        SPLITS  # fewer: a part, see `traces.recordings.part`; `content_hash` is the whole's
+    )
     _memo: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
     def __getitem__(self, name: str) -> np.ndarray:
@@ -58,8 +61,11 @@ class Recording:
     @property
     def depths(self) -> int:
         """D: draft depths at every anchor, and lookahead tokens after every sequence."""
-        per_sequence = len(self.arrays["tokens"]) - self._num_recorded_tokens()
-        return per_sequence // max(self.num_sequences, 1)
+        return self.memo("depths", self._depths)
+
+    def _depths(self) -> int:
+        behind = len(self.arrays["tokens"]) - self._num_recorded_tokens()
+        return behind // max(self.num_sequences, 1)
 
     def _num_recorded_tokens(self) -> int:
         return int(self.arrays["prompt_len"].sum()) + int(self.arrays["output_len"].sum())

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from simulator.orders.cache import order_table
-from simulator.orders.families.sampled import SampledOrder
+from simulator.orders.table import OrderTable
 from traces.common.errors import InputError
 from traces.recordings.recording import Recording
 
@@ -13,7 +12,7 @@ ROWS = 1024  # full-vocabulary laws held at once
 
 
 def sampled_edges(
-    recording: Recording, order: SampledOrder, anchors: np.ndarray
+    recording: Recording, table: OrderTable, anchors: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(q, label, depth) of every admitted child of the anchor or of an accepted node: (edges,).
 
@@ -22,7 +21,6 @@ def sampled_edges(
     temperature: whether a sampled child is accepted is another event than equality with the text.
     """
     anchors = np.asarray(anchors)
-    table = order_table(order, recording)
     hit = table.hit_rank[anchors].astype(np.int64)  # (n, D)
     slot = np.arange(table.max_nodes)
     exists = slot < table.size[anchors, None]
