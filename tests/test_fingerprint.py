@@ -131,7 +131,8 @@ def test_the_engine_reaches_what_decides_and_nothing_that_prints():
         "simulator.results.printing",
         "simulator.cli.main",
         "simulator.cli.sweep.launch",
-        "simulator.policies",
+        "simulator.policies.cast",
+        "simulator.policies.treespark",
     )
     assert not [name for name in found if name.startswith((*rooms, *fingerprint.PRINTING))]
     assert "numpy" not in reached("simulator.policies.cast")

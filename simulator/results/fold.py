@@ -133,7 +133,7 @@ class Book:
         exact: int,
         block: int,
     ) -> None:
-        from simulator.results.open_requests import fold
+        from simulator.results.rounds import fold
 
         self._fold_rounds = fold
         self.source, self.accounts = Source(workload), Accounts()
