@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import Any
 
 
 class InputError(ValueError):
@@ -22,6 +23,21 @@ class InputError(ValueError):
 def _one_line(text: str) -> str:
     flat = " ".join(text.split())
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in flat)
+
+
+def refusal(key: str, value: Any, accepted: str, names: Iterable[str] = ()) -> str:
+    """The line about a value. names: that it may have meant."""
+    near = near_note(value, names) if isinstance(value, str) else ""
+    return f"{key} is {value!r}; accepted: {accepted}{near}"
+
+
+def unknown(key: str, names: Iterable[str], more: str = "") -> str:
+    """The line about a key that nothing reads. names: those that there are. more: what to try."""
+    listed, prefix = list(names), key[: key.rfind(".") + 1]
+    # Without the prefix that they share, which would make all of them near.
+    own = [name.removeprefix(prefix) for name in listed]
+    near = near_note(key.removeprefix(prefix), own, prefix if own != listed else "")
+    return f"unknown key {key}; accepted: {', '.join(listed) or 'none'}{near}{more}"
 
 
 # ---------------- Names near to one that is none of them, for refusals.
