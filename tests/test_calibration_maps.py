@@ -22,6 +22,7 @@ from simulator.calibration.isotonic import (
 from simulator.calibration.platt import Platt, platt_edges
 from simulator.calibration.tree_nodes import tree_nodes
 from simulator.orders import BestFirstOrder, build_order
+from simulator.orders.table import ABSENT
 from tests.synthetic import make_hidden, make_pool
 from traces import InputError
 from traces.recordings.part import part_of
@@ -70,7 +71,9 @@ def test_unused_slots_are_no_nodes():
     recording = make_pool(_rng(4), lengths=[6] * 6)
     table = build_order(BestFirstOrder(nodes=12, branch=2), recording)
     size = np.where(np.arange(len(table.size)) % 2, 0, table.size)
-    table = replace(table, size=size, depth=np.where(size[:, None], table.depth, 0))
+    there = size[:, None] > 0  # every other row is empty
+    depth, hit = np.where(there, table.depth, 0), np.where(there, table.hit_rank, ABSENT)
+    table = replace(table, size=size, depth=depth, hit_rank=hit)
     nodes = tree_nodes(table, np.arange(recording.num_anchors))
     assert set(table.size.tolist()) == {0, 12}
     assert nodes.exists.sum(axis=1).tolist() == table.size.tolist()

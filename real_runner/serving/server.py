@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 
 import numpy as np
 
@@ -49,7 +50,7 @@ class LiveServer:
         on_end: OnEnd | None = None,
         on_step: OnStep | None = None,
     ) -> None:
-        self.engine, self.policy, self.cost = engine, policy, cost
+        self.engine, self.policy, self.cost = engine, policy, deepcopy(cost)
         self.workload, self.requests = workload, requests
         self.ledger = Ledger(workload)
         self.capacity, self.clients = capacity, workload.clients or capacity
@@ -145,8 +146,9 @@ class LiveServer:
         begin_s = self._last_s  # bookkeeping since then is part of the step
         clock, engine = self._clock.start(), self.engine
         load, emitted = self._load(begin_s)
+        shown, _ = self._load(begin_s)  # a policy may write into what it is shown
         seeds = self.requests.seed[self.workload.sequence[self.running]]
-        table, width = self._draft(load, seeds, emitted - 1)
+        table, width = self._draft(shown, seeds, emitted - 1)
         walk = engine.verify(table, width, seeds, emitted - 1)
         clock.mark("verify")
         engine.commit()
@@ -162,7 +164,7 @@ class LiveServer:
             end_s, time_s.total_s, table is not None, request, width, walk.accepted, committed
         )
         self._note(load, time_s, seconds, emitted - 1, outcome, table)
-        self.policy.observe(outcome)
+        self.policy.observe(outcome.copied())
         self._tell(self._on_step, outcome)
         for one in request[over].tolist():
             self._end(one, end_s)
@@ -191,7 +193,7 @@ class LiveServer:
         self._clock.mark("draft")
         table = self.engine.order(spec, block, seeds, output_index)
         self._clock.mark("order")
-        draft = Draft(table.score, table.depth, table.parent, table.size)
+        draft = Draft(table.score, table.depth, table.parent, table.size.copy())
         width = self.policy.allocate(Step(load, draft, spec, self.cost))
         width = checked_widths(self.policy, width, table.size, table)
         self._clock.mark("allocate")

@@ -22,8 +22,11 @@ from pathlib import Path
 from typing import Any
 
 OURS = ("simulator", "traces", "real_runner")  # count even where they are installed
-# Imported by what decides, but they only print: a progress bar, the wording of a refusal.
-PRINTING = ("simulator.progress", "traces.common.errors", "traces.common.errors")
+# Imported by what decides, but they only print: a progress bar, the wording of a refusal, the
+# words of a command line.
+PRINTING = ("simulator.progress", "traces.common.errors", "simulator.cli")
+
+_PRINTING = tuple(f"{name}." for name in PRINTING)
 
 _TYPES = re.compile(r"^if TYPE_CHECKING:\n(?:[ \t]+.*\n|\n)+", re.MULTILINE)
 _COMMENT = re.compile(r"#.*")
@@ -88,7 +91,7 @@ def _modules_of(node: Any) -> tuple[str, ...]:
     """Modules of every `_target_` in a node, as written, and of its class and base classes."""
     found: dict[str, None] = {}
     for target in _targets(node):
-        found[target] = None
+        found[target.rpartition(".")[0]] = None
         try:
             kind = pkgutil.resolve_name(target)
         except Exception:  # whatever importing it raises: refused when it is made
@@ -123,20 +126,22 @@ _file_hash = cache(file_hash)
 
 @cache
 def _reached(modules: tuple[str, ...], path: tuple[str, ...]) -> Mapping[str, Path]:
-    """Files by module, packages that hold one of them too; `path` is where they are searched."""
+    """Files by module; `path` is where they are searched.
+
+    A package that merely holds one of them is none: its `__init__.py` lists things for others.
+    """
     tops = {*OURS, *(name.partition(".")[0] for name in modules)}
     specs: dict[str, ModuleSpec | None] = {}
     files: dict[str, Path] = {}
-    waiting, seen = list(modules), set(PRINTING)
+    waiting, seen = list(modules), set()
     while waiting:
         name = waiting.pop()
-        if name in seen:
+        if name in seen or f"{name}.".startswith(_PRINTING):
             continue
         seen.add(name)
         spec = _spec(name, specs, tops)
         if spec is None:
             continue
-        waiting.append(name.rpartition(".")[0] or name)
         if spec.has_location and os.path.isfile(spec.origin):
             files[name] = Path(spec.origin)
             package = name if spec.submodule_search_locations is not None else spec.parent
@@ -153,7 +158,7 @@ def _spec(name: str, known: dict[str, ModuleSpec | None], tops: set[str]) -> Mod
             if holder:
                 inside = _spec(holder, known, tops)
                 places = inside.submodule_search_locations if inside else None
-                known[name] = PathFinder.find_spec(name, places) if places else None
+                known[name] = _inside(name, list(places)) if places else None
             elif name not in sys.stdlib_module_names:
                 spec = find_spec(name)
                 installed = name not in tops and spec is not None and _installed(spec)
@@ -161,6 +166,17 @@ def _spec(name: str, known: dict[str, ModuleSpec | None], tops: set[str]) -> Mod
         except (ImportError, ValueError):
             pass
     return known[name]
+
+
+def _inside(name: str, places: list[str]) -> ModuleSpec | None:
+    """The module of a package whose folders are `places`."""
+    try:
+        return PathFinder.find_spec(name, places)
+    except KeyError:  # a folder without __init__.py, in a package that is not imported
+        spec = ModuleSpec(name, None, is_package=True)
+        folders = (os.path.join(place, name.rpartition(".")[2]) for place in places)
+        spec.submodule_search_locations = [one for one in folders if os.path.isdir(one)]
+        return spec
 
 
 def _installed(spec: ModuleSpec) -> bool:

@@ -28,9 +28,7 @@ class Recording:
     meta: Mapping[str, Any]
     arrays: Mapping[str, np.ndarray]
     source: str = "recording"
-    splits: tuple[str, ...] = (
-        SPLITS  # fewer: a part, see `traces.recordings.part`; `content_hash` is the whole's
-    )
+    splits: tuple[str, ...] = SPLITS  # fewer: a part, see `part_of`; `content_hash` is the whole's
     _memo: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
     def __getitem__(self, name: str) -> np.ndarray:
