@@ -54,7 +54,7 @@ def test_no_ratios_where_loads_differ(tmp_path):
 
 
 def test_the_shipped_run_says_what_is_written_about_it():
-    """README and VALIDATION.md, against numpy on the file."""
+    """docs/RESULTS.md, against numpy on the file."""
     path = ROOT / "real_runner/measured/validation.json"
     cells = json.loads(path.read_text())["cells"]
     live = {
@@ -63,7 +63,7 @@ def test_the_shipped_run_says_what_is_written_about_it():
     }
     found = ahead(read_validation(path))
     assert found.policy == "priced_survival"
-    readme = " ".join((ROOT / "README.md").read_text().split())
+    readme = " ".join((ROOT / "docs/RESULTS.md").read_text().split())
     for one in found.over_all[:2]:
         rows = np.mean([live["priced_survival", n] - live[one.over, n] for n in (1, 4, 16)], axis=0)
         assert one.live == pytest.approx(np.exp(rows.mean()))
