@@ -25,32 +25,25 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     What it needs is imported here, so that ^C is heard while it loads.
     """
-    from analysis.commands import NAMED
+    from analysis.commands import MODULES, NAMED, Parser, say
 
     given = sys.argv[1:] if argv is None else list(argv)
     command = shlex.join(["python", "-m", "analysis", *given])
+    name = given[0] if given else ""
     try:
-        if given and given[0] in NAMED:
-            _named(given, command)
+        if name in NAMED:
+            module = import_module(MODULES[name])
+            parser = Parser(prog=f"python -m analysis {name}", description=NAMED[name])
+            module.add_arguments(parser)
+            say(module.run(parser.parse_args(given[1:]), command))
         else:
-            from analysis.app import run
+            from analysis.commands.runs import run
 
             run(given, command)
     except InputError as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     return 0
-
-
-def _named(given: Sequence[str], command: str) -> None:
-    """A command with a name: the module of that name says its arguments and runs it."""
-    from analysis.commands import NAMED, Parser, say
-
-    name = given[0]
-    module = import_module(f"analysis.{name}")
-    parser = Parser(prog=f"python -m analysis {name}", description=NAMED[name])
-    module.add_arguments(parser)
-    say(module.run(parser.parse_args(given[1:]), command))
 
 
 if __name__ == "__main__":

@@ -75,7 +75,7 @@ class Look:
 
 
 KNOWN = {
-    "autoregressive": Look(BLACK, "x", DASHED),
+    "autoregressive": Look(BLACK, "X", DASHED),
     "fixed_chain": Look(SKY, "o"),
     "tuned_chain": Look(BLUE, "s"),
     "batch_schedule": Look(SKY, "P", DASHED),
@@ -126,10 +126,10 @@ def in_order(labels: Iterable[str]) -> list[str]:
     return sorted(set(labels), key=lambda label: (policy_rank(label), natural(label)))
 
 
-def natural(text: str) -> list[tuple[int, float, str]]:
+def natural(text: str) -> tuple[tuple[int, float, str], ...]:
     """A key that sorts numbers within texts by value."""
     parts = re.split(r"(\d+(?:\.\d+)?)", text)
-    return [(0, float(one), "") if at % 2 else (1, 0.0, one) for at, one in enumerate(parts)]
+    return tuple((0, float(one), "") if at % 2 else (1, 0.0, one) for at, one in enumerate(parts))
 
 
 def look_of(policy: str) -> Look:

@@ -158,8 +158,9 @@ def _print(parts: Iterable[Part], console: Console) -> None:
     from rich.text import Text
 
     marks = False
-    for part in parts:
+    for at, part in enumerate(parts):
         if isinstance(part, Title):
+            console.print("\n" * min(at, 1), end="")
             console.print(Text(part.text, style="bold underline"), soft_wrap=True)
         elif isinstance(part, Notes):
             for heading, text in part.facts:

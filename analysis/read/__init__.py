@@ -1,0 +1,1 @@
+"""Files of results, read and checked: runs, their tables, validations, calibrations, bounds."""

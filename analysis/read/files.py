@@ -1,0 +1,74 @@
+"""Reading JSON files against a schema: whatever is wrong with one is told in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from traces.errors import InputError
+from traces.strict_json import loads
+
+_LONGEST = 40  # characters of a value in a message
+
+
+class Schema(BaseModel):
+    """What a file must hold; further keys are let be, and no text stands for a number."""
+
+    model_config = ConfigDict(strict=True, allow_inf_nan=False, frozen=True)
+
+
+Text = Annotated[str, Field(min_length=1)]
+Count = Annotated[int, Field(ge=0)]
+Positive = Annotated[int, Field(gt=0)]
+Number = Annotated[float, Field(ge=0)]
+Above0 = Annotated[float, Field(gt=0)]
+Share = Annotated[float, Field(ge=0, le=1 + 1e-9)]  # sums of seconds round
+Model = TypeVar("Model", bound=Schema)
+
+
+def read_json(path: Path, expected: str) -> Any:
+    """The file's content; InputError naming the file and what was `expected` in it."""
+    try:
+        return loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path}: unreadable ({error.strerror})") from error
+    except ValueError as error:  # JSON and UTF-8 alike
+        reason = str(error).splitlines()[0]
+        raise InputError(f"{path}: not JSON ({reason}), expected {expected}") from error
+
+
+def checked(model: type[Model], data: Any, path: Path) -> Model:
+    """The content as the schema has it; InputError with one line about its first fault."""
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise InputError(f"{path}: {fault(error)}") from None
+
+
+def fault(error: ValidationError) -> str:
+    """The first thing that is wrong, as ``KEY is VALUE; accepted: ...``."""
+    first = error.errors(include_url=False)[0]
+    name = ""
+    for key in first["loc"]:
+        if key != "[key]":
+            name += f"[{key}]" if isinstance(key, int) else f"{'.' if name else ''}{key}"
+    if first["type"] == "missing":
+        return f"incomplete: {name} is missing"
+    words = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "value_error":
+        return f"{name} {words}".lstrip()
+    value = repr(first["input"])
+    value = value if len(value) <= _LONGEST else value[: _LONGEST - 3] + "..."
+    return f"{name or 'the file'} is {value}; accepted: {words.removeprefix('Input should be ')}"
+
+
+def flat(node: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted key and value of every leaf; an empty mapping has none."""
+    for key, value in node.items():
+        if isinstance(value, dict):
+            yield from flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value

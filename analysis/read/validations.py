@@ -1,0 +1,231 @@
+"""Reading ``validation.json``: live measurements and the simulator's predictions, cell by cell."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import fsum
+from pathlib import Path
+from typing import Annotated, Any, Generic, Literal, TypeVar
+
+import pandas
+from pydantic import Field, model_validator
+
+from analysis.look import policy_rank
+from analysis.read.files import (
+    Above0,
+    Count,
+    Number,
+    Positive,
+    Schema,
+    Text,
+    checked,
+    read_json,
+)
+from traces.errors import InputError
+
+FILE_NAME = "validation.json"
+METRICS = ("output_throughput", "median_tpot_ms", "step_ms")
+PARTS = ("draft", "verify", "host")
+_ROUNDING = 1e-3  # an error may be written with fewer digits
+
+Above, From0 = TypeVar("Above"), TypeVar("From0")
+
+
+class _Times(Schema, Generic[Above, From0]):
+    total: Above
+    draft: From0
+    verify: From0
+    host: From0
+
+
+class _Values(Schema, Generic[Above, From0]):
+    output_throughput: Above
+    median_tpot_ms: Above
+    step_ms: _Times[Above, From0]
+
+
+class _Commits(Schema):
+    rounds: Count
+    differing: Count
+    first: str | None
+
+
+class _Error(Schema):
+    output_throughput: float
+    median_tpot_ms: float
+    step_ms: float
+
+
+class _Cell(Schema):
+    policy: Text
+    concurrency: Positive
+    commits: _Commits
+    measured: _Values[list[Above0], list[Number]]
+    predicted: _Values[Above0, Number]
+    error: _Error
+    noise: Number | None
+
+
+class _FittedOn(Schema):
+    prompts: Count
+    runs: Count
+
+
+class _Errors(Schema):
+    median_abs_error: Number
+    worst_abs_error: Number
+
+
+class _Inversion(Schema):
+    concurrency: Positive
+    pair: Annotated[list[Text], Field(min_length=2, max_length=2)]
+    measured_ratio: Above0
+    interval: Annotated[list[float], Field(min_length=2, max_length=2)]
+    predicted_ratio: Above0
+
+
+class _Of(Schema):
+    noise_floor: Number | None
+    rank_correlation: dict[Annotated[str, Field(pattern=r"^\d+$")], float | None]
+    inversions: list[_Inversion]
+    output_throughput: _Errors
+    median_tpot_ms: _Errors
+    step_ms: _Errors
+
+
+class _Validation(Schema):
+    format: Literal["specdec-validation"]
+    version: Literal[1]
+    pair: Text
+    drafter: Text
+    hardware: Text
+    device: Text
+    dtype: Text
+    packing: Text
+    temperature: Number
+    profile: Text
+    host: dict[str, float]
+    fitted_on: _FittedOn
+    prompts: Positive
+    repeats: Positive
+    seed: Count
+    summary: _Of
+    cells: Annotated[list[_Cell], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _fits(self):
+        seen = set()
+        for at, cell in enumerate(self.cells):
+            check_cell(cell.model_dump(), f"cells[{at}]", self.repeats)
+            if (cell.policy, cell.concurrency) in seen:
+                raise ValueError(
+                    f"cells[{at}] is {cell.policy} at concurrency {cell.concurrency} once more, "
+                    "expected one cell for each"
+                )
+            seen.add((cell.policy, cell.concurrency))
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """One checked ``validation.json``; ``data`` holds it as written.
+
+    ``cells`` has a row for each policy at a concurrency, by concurrency, then the known policies
+    first: ``max_concurrency``, ``policy``, ``requests_differing`` (whose rounds are not the
+    replay's), ``noise`` (half the 95 % interval of the live throughput, relative; NaN of one
+    repeat); live means and predictions of ``output_throughput`` (tokens/s), ``median_tpot_ms``,
+    ``draft_ms``, ``verify_ms`` and ``host_ms``, the latter ending in ``_predicted``; and errors of
+    `METRICS`, relative, ending in ``_error``.
+    """
+
+    path: Path
+    data: Mapping[str, Any] = field(repr=False)
+    cells: pandas.DataFrame = field(repr=False)
+
+    @property
+    def policies(self) -> list[str]:
+        """Every policy once, in the order of tables."""
+        return sorted(set(self.cells["policy"]), key=lambda one: (policy_rank(one), one))
+
+    @property
+    def concurrencies(self) -> list[int]:
+        return sorted(set(self.cells["max_concurrency"]))
+
+
+def find_validation(paths: Sequence[str | os.PathLike]) -> Path | None:
+    """The validation among what a command line names, None where there is none.
+
+    Raises:
+        InputError: it does not stand alone.
+    """
+    found = [one for one in map(Path, paths) if one.is_file()]
+    found += [one / FILE_NAME for one in map(Path, paths) if (one / FILE_NAME).is_file()]
+    if found and len(paths) > 1:
+        raise InputError(f"{found[0]}: a validation is read alone, got {len(paths)} paths")
+    return found[0] if found else None
+
+
+def read_validation(path: Path) -> Validation:
+    """A checked validation; InputError naming the file and the first thing that is wrong."""
+    data = read_json(path, "a validation")
+    found = data.get("format") if isinstance(data, dict) else None
+    if found != "specdec-validation":
+        raise InputError(
+            f'{path}: format is {found!r}, expected "specdec-validation" (of runs name the folder)'
+        )
+    checked(_Validation, data, path)
+    cells = pandas.DataFrame(map(_record, data["cells"]))
+    place = cells["policy"].map(lambda one: (policy_rank(one), one))
+    cells = (
+        cells.assign(place=place).sort_values(["max_concurrency", "place"]).drop(columns="place")
+    )
+    return Validation(path, data, cells.reset_index(drop=True))
+
+
+def _record(cell: Mapping[str, Any]) -> dict[str, Any]:
+    record = {
+        "max_concurrency": cell["concurrency"],
+        "policy": cell["policy"],
+        "requests_differing": cell["commits"]["differing"],
+    }
+    names = {"output_throughput": "output_throughput", "median_tpot_ms": "median_tpot_ms"}
+    for name, key in (names | {f"{part}_ms": f"step_ms.{part}" for part in PARTS}).items():
+        measured, predicted = means(cell, key)
+        record |= {name: measured, f"{name}_predicted": predicted}
+        if name == "output_throughput":
+            record["noise"] = cell["noise"]
+    return record | {f"{metric}_error": cell["error"][metric] for metric in METRICS}
+
+
+def check_cell(cell: Mapping[str, Any], where: str, repeats: int) -> None:
+    """ValueError unless there is a value for each repeat, and errors are those of the values."""
+    measured = cell["measured"]
+    for name, values in {**measured, **measured["step_ms"]}.items():
+        if name != "step_ms" and len(values) != repeats:
+            raise ValueError(
+                f"{where}.measured: {len(values)} values of {name}, expected {repeats}, one for "
+                "each repeat"
+            )
+    for metric in METRICS:
+        _check_error(cell, metric, where)
+
+
+def _check_error(cell: Mapping[str, Any], metric: str, where: str) -> None:
+    """The written error must be the one between the written values: panels draw both."""
+    measured, predicted = means(cell, metric.replace("step_ms", "step_ms.total"))
+    error, expected = cell["error"][metric], predicted / measured - 1
+    if abs(error - expected) > _ROUNDING * (1 + abs(expected)):
+        raise ValueError(
+            f"{where}.error.{metric} is {error:.6g}, expected {expected:.6g}: predicted over the "
+            "mean of measured, less 1"
+        )
+
+
+def means(cell: Mapping[str, Any], name: str) -> tuple[float, float]:
+    """Mean of measured, and predicted, at a dotted name."""
+    measured, predicted = cell["measured"], cell["predicted"]
+    for key in name.split("."):
+        measured, predicted = measured[key], predicted[key]
+    return fsum(measured) / len(measured), predicted

@@ -1,0 +1,1 @@
+"""Comparisons and validations in tables and sentences."""

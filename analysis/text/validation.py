@@ -1,0 +1,125 @@
+"""A validation in words: its table, and what was measured and predicted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas
+
+from analysis.compare.live import ahead
+from analysis.read.validations import Validation
+from traces.common.table import BLANK, Notes, Part, Table, Title
+
+_TITLES = (
+    "requests\nin flight",
+    "policy",
+    "rounds\nas replayed",
+    "live\n(tokens/s)",
+    "predicted\n(tokens/s)",
+    "error\n(%)",
+    "noise\n(± %)",
+    "TPOT p50\nerror (%)",
+    "round\nerror (%)",
+)
+_METRICS = {"output_throughput": "throughput", "median_tpot_ms": "TPOT p50", "step_ms": "round"}
+
+
+def page(validation: Validation) -> list[Part]:
+    """The table of all cells, in CSV in the units of the file, and what it rests on."""
+    data, cells = validation.data, validation.cells
+    records = cells.astype(object).where(cells.notna(), None).to_dict("records")
+    rows = [_row(cell) for _, cell in cells.iterrows()]
+    table = Table(_TITLES, rows, records, align="rll" + "r" * (len(_TITLES) - 3), label="tab:live")
+    title = f"{data['pair']} on {data['hardware']}: predicted against live"
+    return [Title(title), table, Notes(facts(validation))]
+
+
+def _row(cell: pandas.Series) -> list[str]:
+    differing = cell["requests_differing"]
+    return [
+        str(cell["max_concurrency"]),
+        cell["policy"],
+        f"no: {_count(differing, 'request')}" if differing else "yes",
+        f"{cell['output_throughput']:.1f}",
+        f"{cell['output_throughput_predicted']:.1f}",
+        f"{100 * cell['output_throughput_error']:+.1f}",
+        BLANK if pandas.isna(cell["noise"]) else f"{100 * cell['noise']:.1f}",
+        f"{100 * cell['median_tpot_ms_error']:+.1f}",
+        f"{100 * cell['step_ms_error']:+.1f}",
+    ]
+
+
+def facts(validation: Validation) -> list[tuple[str, str]]:
+    """Heading and text of what was measured, what was predicted, and how far they are apart."""
+    data, found = validation.data, ahead(validation)
+    fitted = data["fitted_on"]
+    terms = [f"{name} {value * 1e6:.4g} us" for name, value in data["host"].items() if value]
+    floor = data["summary"]["noise_floor"]
+    noise = "unknown from one repeat"
+    if floor is not None:
+        noise = (
+            f"95 % Student-t intervals of the mean over {data['repeats']} repeats (A/A); median "
+            f"half-width {100 * floor:.1f} % of throughput"
+        )
+    other = validation.cells[validation.cells["requests_differing"] > 0]
+    named = ", ".join(f"{one.policy} at {one.max_concurrency}" for one in other.itertuples())
+    lines = [
+        ("pair", f"{data['pair']}, drafter {data['drafter']}, temperature {data['temperature']:g}"),
+        (
+            "live",
+            f"{data['hardware']} ({data['device']}, {data['dtype']}), {data['packing']} packing; "
+            f"{_count(data['prompts'], 'prompt')}, {_count(data['repeats'], 'repeat')}, "
+            f"seed {data['seed']}",
+        ),
+        (
+            "predicted",
+            f"latency profile {data['profile']}; host terms {', '.join(terms) or 'all 0'}, fitted "
+            f"on {_count(fitted['prompts'], 'prompt')} ({_count(fitted['runs'], 'run')})",
+        ),
+        ("error", _errors(data["summary"])),
+        ("order", _order(data)),
+        ("noise", noise),
+        (
+            "rounds",
+            f"not all as the simulator replays them: {named}"
+            if named
+            else "every live round as the simulator replays it",
+        ),
+    ]
+    if found is not None:
+        each = "; ".join(f"at {load} {ratio}" for load, ratio in found.at.items())
+        over = "; ".join(map(str, found.over_all))
+        lines.append(("fastest", f"{found.policy} over all loads: {over}"))
+        lines.append(("by load", f"{found.policy} against the fastest other one: {each}"))
+    return lines
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+def _errors(summary: Mapping[str, Any]) -> str:
+    return "; ".join(
+        f"{name} median {100 * summary[metric]['median_abs_error']:.1f} %, worst "
+        f"{100 * summary[metric]['worst_abs_error']:.1f} %"
+        for metric, name in _METRICS.items()
+    )
+
+
+def _order(data: Mapping[str, Any]) -> str:
+    found = data["summary"]["inversions"]
+    named = "; ".join(
+        f"{one['pair'][0]} over {one['pair'][1]} at {one['concurrency']}: live "
+        f"{one['measured_ratio']:.3f}, predicted {one['predicted_ratio']:.3f}"
+        for one in found
+    )
+    ranks = ", ".join(
+        f"{BLANK if rho is None else format(rho, '.2f')} at {size}"
+        for size, rho in data["summary"]["rank_correlation"].items()
+    )
+    counted = "unknown from one repeat" if data["repeats"] < 2 else f"{len(found) or 'none'}"
+    return (
+        f"inversions beyond noise: {counted}{f' ({named})' if named else ''}; "
+        f"rank correlation {ranks or BLANK}"
+    )
