@@ -102,8 +102,8 @@ def sweep(folder: Path, policies: Sequence[str], loads: Sequence[int], seeds: in
 
 def comparison(folder: Path, baseline: str = "autoregressive"):
     """The one setting below a folder."""
-    from analysis.compare import compare
-    from analysis.summaries import read_summaries
+    from analysis.compare.comparison import compare
+    from analysis.read.runs import read_runs
 
-    (found,) = compare(read_summaries([folder]), baseline)
+    (found,) = compare(read_runs([folder]), baseline)
     return found

@@ -7,18 +7,18 @@ import io
 import json
 import subprocess
 import sys
+from math import isnan
 from pathlib import Path
 
 import pytest
 
 from analysis.__main__ import main
-from analysis.compare import Comparison, compare
-from analysis.curves import order_curves
-from analysis.intervals import estimate, t_quantile
+from analysis.compare.comparison import Comparison, compare
+from analysis.compare.metrics import choose_metrics, estimate
+from analysis.figures.draw import draw
+from analysis.figures.parts import read_inputs
 from analysis.look import KNOWN, looks
-from analysis.metrics import choose_metrics
-from analysis.summaries import read_summaries
-from analysis.sweeps import sweeps
+from analysis.read.runs import read_runs
 from traces.common.errors import InputError
 
 MEASURED = {"measured": 1.0, "interpolated": 0.0, "modelled": 0.0, "clamped": 0.0}
@@ -72,11 +72,13 @@ def runs(tmp_path: Path):
 
 
 def _compare(folder: Path) -> list[Comparison]:
-    return compare(read_summaries([folder]))
+    return compare(read_runs([folder]))
 
 
-def _rows(comparison: Comparison) -> dict:
-    return {row.label: row for block in comparison.blocks for row in block.rows}
+def _estimate(comparison: Comparison, label: str, key: str):
+    """Mean, half width and count of a policy that ran at one load."""
+    (row,) = comparison.rows.index[comparison.rows["label"] == label]
+    return comparison.estimates(key).loc[row]
 
 
 def _fails(capsys, *argv: object) -> str:
@@ -89,22 +91,15 @@ def _fails(capsys, *argv: object) -> str:
     return err
 
 
-@pytest.mark.parametrize(
-    ("freedom", "expected"),  # the usual printed table, two-sided 95 %
-    [(1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (9, 2.262), (30, 2.042), (1000, 1.962)],
-)
-def test_t_quantile(freedom, expected):
-    assert t_quantile(freedom) == pytest.approx(expected, abs=6e-4)
-
-
 def test_interval_by_hand():
     # 1, 2, 3: standard deviation 1, so 4.3027 / sqrt(3).
     one = estimate([1.0, 2.0, 3.0])
-    assert (one.mean, one.n) == (2.0, 3)
-    assert one.half_width == pytest.approx(4.30265 / 3**0.5, rel=1e-5)
-    assert (one.low, one.high) == (one.mean - one.half_width, one.mean + one.half_width)
-    assert estimate([5.0]).half_width is None
-    assert estimate([]) is None
+    assert (one["mean"], one["n"]) == (2.0, 3)
+    assert one["half"] == pytest.approx(4.30265 / 3**0.5, rel=1e-5)
+    assert (one["low"], one["high"]) == (2.0 - one["half"], 2.0 + one["half"])
+    lone = estimate([5.0])
+    assert isnan(lone["half"])
+    assert (lone["low"], lone["high"]) == (5.0, 5.0)
 
 
 def test_speedup_is_the_mean_of_paired_ratios(runs):
@@ -114,13 +109,13 @@ def test_speedup_is_the_mean_of_paired_ratios(runs):
         _summary("cast", 150.0, seed=0),
         _summary("cast", 500.0, seed=1),
     )
-    rows = _rows(_compare(folder)[0])
-    speedup = rows["cast"].estimate("speedup")
+    (found,) = _compare(folder)
+    speedup = _estimate(found, "cast", "speedup")
     # Ratios 1.5 and 2.5: mean 2 (the ratio of the means would be 2.17), deviation sqrt(1/2).
-    assert (speedup.mean, speedup.n) == (2.0, 2)
-    assert speedup.half_width == pytest.approx(12.7062 * 0.5, rel=1e-5)
-    assert rows["cast"].estimate("output_throughput").mean == 325.0
-    assert rows["autoregressive"].estimate("speedup").mean == 1.0
+    assert (speedup["mean"], speedup["n"]) == (2.0, 2)
+    assert speedup["half"] == pytest.approx(12.7062 * 0.5, rel=1e-5)
+    assert _estimate(found, "cast", "output_throughput")["mean"] == 325.0
+    assert _estimate(found, "autoregressive", "speedup")["mean"] == 1.0
 
 
 @pytest.mark.parametrize(
@@ -138,9 +133,10 @@ def test_speedup_is_the_mean_of_paired_ratios(runs):
 )
 def test_no_speedup_across_settings_loads_or_seeds(runs, changes):
     folder = runs(_summary("autoregressive", 100.0), _summary("cast", 150.0, **changes))
-    found = [row for one in _compare(folder) for row in _rows(one).values()]
-    assert {row.label for row in found} == {"autoregressive", "cast"}
-    assert [row.estimate("speedup") for row in found if row.label == "cast"] == [None]
+    found = _compare(folder)
+    assert {label for one in found for label in one.labels} == {"autoregressive", "cast"}
+    (own,) = [one for one in found if "cast" in one.labels]
+    assert isnan(_estimate(own, "cast", "speedup")["mean"])
 
 
 def test_mixed_recordings_and_profiles_get_separate_comparisons(runs):
@@ -155,7 +151,7 @@ def test_mixed_recordings_and_profiles_get_separate_comparisons(runs):
     found = _compare(folder)
     names = [(one.trace["recording"], one.latency["profile"]) for one in found]
     assert names == [("other", "card_a"), ("small", "card_a"), ("small", "card_b")]
-    assert list(_rows(found[1])) == ["cast", "treespark"]  # prompts used follow the load
+    assert found[1].labels == ["cast", "treespark"]  # prompts used follow the load
 
 
 def test_partial_baseline_is_said(runs, capsys):
@@ -172,7 +168,7 @@ def test_partial_baseline_is_said(runs, capsys):
 
 def test_equal_duplicates_count_once_and_different_ones_are_refused(runs, capsys):
     folder = runs(_summary("cast", 150.0), _summary("cast", 150.0))
-    assert _rows(_compare(folder)[0])["cast"].seeds == (0,)
+    assert list(_compare(folder)[0].rows["seeds"]) == [(0,)]
     runs(_summary("cast", 151.0))
     assert "different results for policy cast, concurrency 4, seed 0" in _fails(capsys, folder)
 
@@ -185,16 +181,16 @@ def test_settings_of_one_policy_are_not_averaged(runs):
         _summary("tuned_chain", 1.0, policy_fit={"length": 7}, max_concurrency=1),
         _summary("tuned_chain", 4.0, policy_fit={"length": 3}),
     )
-    rows = _rows(_compare(folder)[0])
-    assert set(rows) == {"fixed_chain(length=4)", "fixed_chain(length=8)", "tuned_chain"}
-    assert rows["fixed_chain(length=4)"].estimate("output_throughput").mean == 42.0
-    assert rows["fixed_chain(length=8)"].seeds == (0,)
+    (found,) = _compare(folder)
+    assert found.labels == ["fixed_chain(length=4)", "fixed_chain(length=8)", "tuned_chain"]
+    assert _estimate(found, "fixed_chain(length=4)", "output_throughput")["mean"] == 42.0
+    assert list(found.rows.loc[found.rows["label"] == "fixed_chain(length=8)", "seeds"]) == [(0,)]
 
 
 BAD = {
     "not JSON": "{",
     "expected format": json.dumps({"format": "other", "version": 1}),
-    "version 2": json.dumps(_summary("cast", 1.0, version=2)),
+    "version is 2": json.dumps(_summary("cast", 1.0, version=2)),
     "incomplete: 3 of 8": json.dumps(_summary("cast", 1.0, completed=3)),
     "trace.content_hash is missing": json.dumps(_summary("cast", 1.0, trace={"recording": "r"})),
     "output_throughput is nan": json.dumps(_summary("cast", float("nan"))),
@@ -298,12 +294,6 @@ def test_ratios_can_be_over_any_policy(runs, capsys):
     assert "--baseline bastion is of no run; accepted: cast, treespark" in error
 
 
-def test_a_validation_has_no_latex(tmp_path, capsys):
-    (tmp_path / "validation.json").write_text("{}")
-    error = _fails(capsys, tmp_path, "--format", "latex")
-    assert error == "error: --format latex of a validation; accepted: table, markdown, csv\n"
-
-
 def test_workloads_are_not_mixed(runs):
     texts = ("recorded texts", {"path": "trace.csv"})
     folder = runs(*(_summary("cast", 10.0 + at, workload=w) for at, w in enumerate(texts)))
@@ -319,10 +309,10 @@ def test_arrivals_at_one_time_are_no_closed_loop(runs, tmp_path, capsys):
     )  # fmt: skip
     (comparison,) = _compare(folder)
     titles = ["arrivals all at one time, at most 4 in flight", "concurrency 4"]
-    assert [block.load.title for block in comparison.blocks] == titles
-    assert [block.load.closed for block in comparison.blocks] == [False, True]
-    assert comparison.blocks[0].rows[1].estimate("speedup").mean == 3.0
-    assert [sweep.axis for sweep in sweeps(comparison)] == ["concurrency"]
+    assert [load.title for load, _ in comparison.blocks] == titles
+    assert [load.closed for load, _ in comparison.blocks] == [False, True]
+    assert _estimate(comparison, "cast", "speedup")["mean"] == 3.0
+    assert [way.closed for way, _ in comparison.axes()] == [True]
     assert main([str(folder), "--no-figures", "--format", "csv"]) == 0
     rates = [row["request_rate"] for row in csv.DictReader(io.StringIO(capsys.readouterr().out))]
     assert rates == ["", "", "inf"]
@@ -343,8 +333,24 @@ def test_arrivals_at_one_time_are_no_closed_loop(runs, tmp_path, capsys):
     ],
 )
 def test_titles_say_which_statistic_a_latency_is(runs, key, title):
-    summaries = read_summaries([runs(_summary("cast", 1.0, **{key: 3.0}))])
+    summaries = read_runs([runs(_summary("cast", 1.0, **{key: 3.0}))])
     assert [one.title for one in choose_metrics([key], summaries)] == [title]
+
+
+def test_latex_says_the_same_with_the_best_in_bold(runs, capsys):
+    folder = runs(
+        _summary("autoregressive", 100.0),
+        _summary("my_policy", 150.0),
+        _summary("my_policy", 170.0, seed=1),
+    )
+    words = ["--no-figures", "--format", "latex", "--metric", "output_throughput,speedup"]
+    assert main([str(folder), *words]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    # 160 in the mean, 12.706 x 14.142 / sqrt(2) around it; one seed has a baseline.
+    ours = r"\textbf{160.0 $\pm$127.1} & \textbf{1.500 (n=1)}"
+    assert rf"my\_policy & 2 & {ours} & measured \\" in lines
+    assert {r"\caption{concurrency 4}", r"\label{tab:c4}", r"\toprule"} <= set(lines)
+    assert "% recording: small (abababababab), all domains" in lines
 
 
 def test_batches_without_a_bound_are_all_named_with_the_command(runs, tmp_path, capsys):
@@ -363,7 +369,7 @@ def test_batches_without_a_bound_are_all_named_with_the_command(runs, tmp_path, 
 
 
 def test_metrics_can_be_any_number_of_the_summaries(runs):
-    summaries = read_summaries([runs(_summary("cast", 1.0))])
+    summaries = read_runs([runs(_summary("cast", 1.0))])
     assert [one.key for one in choose_metrics(["mean_ttft_ms"], summaries)] == ["mean_ttft_ms"]
     with pytest.raises(InputError, match="--metric policy"):
         choose_metrics(["policy"], summaries)
@@ -395,15 +401,17 @@ def _named(axes) -> list:
     return [line for line in axes.get_lines() if not line.get_label().startswith("_")]
 
 
+def _drawn(folder: Path, name: str) -> list:
+    return draw(read_inputs([folder]), [name], strict=True)
+
+
 @pytest.mark.parametrize(("seeds", "bands"), [(1, 0), (2, 4)])
 def test_throughput_figure(runs, seeds, bands):
-    from analysis.plots import draw_throughput
-
-    (comparison,) = _compare(_sweep(runs, seeds))
-    (sweep,) = sweeps(comparison)
-    throughput, speedup = draw_throughput(sweep, looks(comparison.labels)).axes
-    assert [line.get_label() for line in _named(throughput)] == comparison.labels
-    assert [line.get_label() for line in _named(speedup)] == comparison.labels[1:]
+    (drawn,) = _drawn(_sweep(runs, seeds), "throughput")
+    throughput, speedup = drawn.figure.axes
+    labels = ["autoregressive", "fixed_chain", "tuned_chain", "cast"]
+    assert [line.get_label() for line in _named(throughput)] == labels
+    assert [line.get_label() for line in _named(speedup)] == labels[1:]
     assert len(throughput.collections) == bands
     assert (speedup.get_xscale(), speedup.get_xticks().tolist()) == ("log", [1, 4, 12])
     chain = next(line for line in _named(throughput) if line.get_label() == "fixed_chain")
@@ -413,31 +421,25 @@ def test_throughput_figure(runs, seeds, bands):
 
 
 def test_throughput_figure_without_baseline_has_one_panel_and_open_loops_their_own(runs):
-    from analysis.plots import draw_throughput
-
     folder = runs(
         _summary("cast", 9.0),
         *(_summary("cast", 9.0 * rate, request_rate=rate) for rate in (1.0, 2.0)),
     )
-    (comparison,) = _compare(folder)
-    by_axis = {sweep.axis: sweep for sweep in sweeps(comparison)}
-    assert by_axis["request rate"].x_values == (1.0, 2.0)
-    assert by_axis["concurrency"].x_values == (4,)
-    figure = draw_throughput(by_axis["request rate"], looks(comparison.labels))
-    assert len(figure.axes) == 1
-    assert "No speedup" in " ".join(by_axis["request rate"].notes)
+    by_name = {one.name.partition("_vs_")[2]: one for one in _drawn(folder, "throughput")}
+    rates = by_name["request_rate.cap4_burstiness1"]
+    (axes,) = rates.figure.axes
+    assert _named(axes)[0].get_xdata().tolist() == [1.0, 2.0]
+    assert _named(by_name["concurrency"].figure.axes[0])[0].get_xdata().tolist() == [4]
+    assert "No speedup" in " ".join(rates.remarks)
 
 
 def test_modelled_points_are_hollow_and_what_if_is_written_in_the_figure(runs):
-    from analysis.plots import draw_throughput
-
     modelled = {"time": MEASURED | {"measured": 0.9, "modelled": 0.1}}
     folder = runs(
         _summary("cast", 9.0, what_if=True),
         _summary("cast", 9.0, what_if=True, max_concurrency=8, cost_shares=modelled),
     )
-    (comparison,) = _compare(folder)
-    figure = draw_throughput(sweeps(comparison)[0], looks(comparison.labels))
+    figure = _drawn(folder, "throughput")[0].figure
     hollow = [line for line in figure.axes[0].get_lines() if line.get_label() == "_hollow"]
     assert [list(line.get_xdata()) for line in hollow] == [[8]]
     assert "what-if" in figure.get_supxlabel()
@@ -446,20 +448,14 @@ def test_modelled_points_are_hollow_and_what_if_is_written_in_the_figure(runs):
     assert entry.get_markerfacecolor() == KNOWN["cast"].colour  # one of its points is filled
     runs(*(_summary("treespark", 9.0, what_if=True, max_concurrency=load, cost_shares=modelled)
            for load in (4, 8)))  # fmt: skip
-    (comparison,) = _compare(folder)
-    figure = draw_throughput(sweeps(comparison)[0], looks(comparison.labels))
-    cast, treespark = figure.legends[0].get_lines()
-    assert (cast.get_markerfacecolor(), treespark.get_markerfacecolor()) == (
-        KNOWN["cast"].colour,
-        "white",
-    )
+    cast, treespark = _drawn(folder, "throughput")[0].figure.legends[0].get_lines()
+    faces = (cast.get_markerfacecolor(), treespark.get_markerfacecolor())
+    assert faces == (KNOWN["cast"].colour, "white")
 
 
 def test_acceptance_figure_draws_one_line_per_order(runs):
-    from analysis.plots import draw_acceptance
-
-    (comparison,) = _compare(_sweep(runs))
-    (axes,) = draw_acceptance(order_curves(comparison), looks(comparison.labels)).axes
+    (drawn,) = _drawn(_sweep(runs), "acceptance")
+    (axes,) = drawn.figure.axes
     lines = {line.get_label(): line for line in _named(axes)}
     assert list(lines) == ["fixed_chain, tuned_chain", "cast"]
     assert list(lines["cast"].get_xdata()) == [1, 4, 16]  # log2 axis: no budget 0

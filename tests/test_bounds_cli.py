@@ -225,10 +225,10 @@ def test_rows_of_several_settings_say_which(folder, capsys):
     ("changes", "message"),
     [
         ({"format": "other"}, 'not bounds, expected format "specdec-bounds"'),
-        ({"version": 2}, "version 2 is not supported"),
-        ({"batches": []}, "batches is [], expected a list"),
-        ({"batches": [{"batch": 1, "bounds": {}}]}, "bounds.plain.output_throughput is missing"),
-        ({"batches": [7]}, "batches[0].batch is missing"),
+        ({"version": 2}, "version is 2; accepted: 1"),
+        ({"batches": []}, "batches is []; accepted: more entries"),
+        ({"batches": [{"batch": 1, "bounds": {}}]}, "batches[0].bounds.plain is missing"),
+        ({"batches": [7]}, "batches[0] is 7; accepted: a mapping"),
         ({"latency": {}}, "latency.profile is missing"),
     ],
 )

@@ -12,8 +12,8 @@ import pytest
 import analysis
 import traces
 from analysis.__main__ import main
-from analysis.figures import KINDS, chosen, draw
-from analysis.inputs import read_inputs
+from analysis.figures.draw import KINDS, chosen, draw
+from analysis.figures.parts import read_inputs
 from analysis.look import KNOWN, look_of, looks
 from tests.figure_cases import comparison, steps, summary, sweep, write_run
 
@@ -162,7 +162,7 @@ def _ticks(axis) -> list[str]:
     [(0.5, "0.5"), (999, "999"), (1000, "1k"), (2500, "2.5k"), (30_000, "30k"), (2e6, "2M")],
 )
 def test_thousands_are_written_one_way(value, text):
-    from analysis.scales import short
+    from analysis.figures.drawing import short
 
     assert short(value) == text
 
@@ -364,4 +364,4 @@ def test_open_loops_get_figures_of_their_own(tmp_path):
     assert "goodput_vs_request_rate.cap4_burstiness1" in names
     assert "pareto_of_request_rates" in names
     assert {"speedup_by_domain.r2_b1_c4", "time_of_a_round.r4_b1_c4"} <= names
-    assert comparison(tmp_path / "runs").blocks[0].load.title.startswith("request rate 2/s")
+    assert comparison(tmp_path / "runs").blocks[0][0].title.startswith("request rate 2/s")

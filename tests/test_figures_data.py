@@ -8,27 +8,30 @@ from math import exp, log
 from pathlib import Path
 
 import numpy as np
+import pandas
 import pyarrow
 import pytest
 from pyarrow import parquet
 
 import traces
 from analysis.__main__ import main
-from analysis.budgets import swept_widths
-from analysis.figure.domains import speedups
-from analysis.figure.latency import relative, single
-from analysis.figure.nodes import node_lines, step_sums
-from analysis.figure.pareto import Spot, frontier, per_gpu_rate
-from analysis.figure.time import round_parts
-from analysis.figures import draw
-from analysis.inputs import read_inputs
-from analysis.prefix_mass import NODES, published_curves, recorded_curve, sorted_masses
-from analysis.profiles import SHIPPED, read_profile, shipped_profile
-from analysis.steps import spent_in_window, steps_in_window
-from analysis.summaries import read_summaries
+from analysis.compare.budgets import order_curves, tried_widths
+from analysis.figures.domains import speedups
+from analysis.figures.draw import draw
+from analysis.figures.drawing import covered, equal_lines, equal_words
+from analysis.figures.latency import relative, single, verify_times
+from analysis.figures.mass import NODES, published_curves, recorded_curve, sorted_masses
+from analysis.figures.nodes import node_lines, step_sums
+from analysis.figures.pareto import frontier, per_gpu_rates
+from analysis.figures.parts import read_inputs
+from analysis.figures.time import round_parts
+from analysis.look import KNOWN
+from analysis.read.runs import read_runs
+from analysis.read.tables import spent_in_window, steps_in_window
 from simulator.cli.main import main as simulate
 from tests.figure_cases import comparison, steps, summary, write_run
 from traces.common.errors import InputError
+from traces.profiles.profile import PROFILE_FOLDER, known_profiles, read_profile
 
 
 def _write(folder: Path, *runs: dict) -> Path:
@@ -50,19 +53,27 @@ def test_speedups_by_domain_are_means_of_ratios_paired_by_seed(tmp_path):
         of("cast", 1, 5.0, 9.0),
         of("treespark", 0, None, 4.5),  # no request of this domain was measured
     )
-    bars = speedups(comparison(folder).blocks[0])
-    assert list(bars) == ["code", "chat", "all"]
-    assert (bars["code"]["cast"].mean, bars["code"]["cast"].n) == (3.0, 2)  # of 2 and 4
-    assert bars["code"]["cast"].half_width == pytest.approx(12.7062 * 1.0, rel=1e-4)
-    assert bars["chat"]["cast"].mean == 1.0
-    assert bars["all"]["cast"].mean == 2.0  # of 3 and 1
-    assert "treespark" not in bars["code"]
-    assert (bars["all"]["treespark"].mean, bars["all"]["treespark"].n) == (2.0, 1)
-    assert all("autoregressive" not in one for one in bars.values())
+    bars = speedups(comparison(folder)).set_index(["domain", "label"])
+    assert list(dict.fromkeys(bars.index.get_level_values("domain"))) == ["code", "chat", "all"]
+    code = bars.loc["code", "cast"]
+    assert (code["mean"], code["n"]) == (3.0, 2)  # of 2 and 4
+    assert code["half"] == pytest.approx(12.7062 * 1.0, rel=1e-4)
+    assert bars.loc[("chat", "cast"), "mean"] == 1.0
+    assert bars.loc[("all", "cast"), "mean"] == 2.0  # of 3 and 1
+    assert ("code", "treespark") not in bars.index
+    assert tuple(bars.loc[("all", "treespark"), ["mean", "n"]]) == (2.0, 1)
+    assert "autoregressive" not in bars.index.get_level_values("label")
 
 
 def _width(policy: str, verified: float, rate: float, /, **settings) -> dict:
     return summary(policy, rate, policy_config=settings, draft_nodes_per_request=verified)
+
+
+def _swept(folder: Path) -> tuple:
+    """The comparison at one load, and its swept widths of two points at least by name."""
+    found = comparison(folder)
+    tried = tried_widths(found, found.rows)
+    return found, {one.name: one for one in tried if len(one.nodes) > 1}
 
 
 def test_widths_are_swept_by_the_setting_that_counts_nodes(tmp_path):
@@ -78,11 +89,12 @@ def test_widths_are_swept_by_the_setting_that_counts_nodes(tmp_path):
         *(summary("treespark", 1.0 + t, policy_config={"theta": t}) for t in (0.1, 0.2)),
         summary("cast", 1.0, policy_config={"width": 7}),
     )
-    found = {one.name: one for one in swept_widths(comparison(folder).blocks[0])}
+    every, found = _swept(folder)
     assert set(found) == {"fixed_tree(branch=2)", "fixed_tree(branch=8)", "pctree"}
-    points = found["fixed_tree(branch=8)"].estimates("speedup")
-    assert [(nodes, one.mean) for nodes, one in points] == [(3, 2.06), (15, 2.3), (63, 3.26)]
-    assert [nodes for nodes, _ in found["pctree"].points] == [1, 3]  # the root is no draft node
+    nodes = found["fixed_tree(branch=8)"].nodes
+    means = every.estimates("speedup").loc[nodes.index, "mean"]
+    assert list(zip(nodes, means)) == [(3, 2.06), (15, 2.3), (63, 3.26)]
+    assert list(found["pctree"].nodes) == [1, 3]  # the root is no draft node
     assert all(one.exact and not one.note for one in found.values())
 
 
@@ -97,8 +109,8 @@ def test_widths_are_swept_by_the_setting_that_counts_nodes(tmp_path):
 def test_a_setting_is_a_budget_where_it_is_what_was_verified(tmp_path, verified, places, exact):
     pairs = zip((15, 63), verified)
     folder = _write(tmp_path, *(_width("fixed_tree", n, 9.0, nodes=s) for s, n in pairs))
-    (found,) = swept_widths(comparison(folder).blocks[0])
-    assert ([nodes for nodes, _ in found.points], found.exact) == (places, exact)
+    (found,) = _swept(folder)[1].values()
+    assert (list(found.nodes), found.exact) == (places, exact)
     said = "" if exact else "fixed_tree: at the mean nodes verified, not at nodes."
     assert found.note == said
 
@@ -112,9 +124,8 @@ def test_a_width_that_changes_nothing_is_no_sweep(tmp_path):
         *(_width("bastion", nodes, 100.0, width=n)
           for n, nodes in ((4, 0.0), (8, 31.0), (16, 31.2), (64, 60.0))),
     )  # fmt: skip
-    block = comparison(folder).blocks[0]
-    (bastion,) = swept_widths(block)
-    assert (bastion.name, [nodes for nodes, _ in bastion.points]) == ("bastion", [31.0, 60.0])
+    found = _swept(folder)[1]
+    assert {name: list(one.nodes) for name, one in found.items()} == {"bastion": [31.0, 60.0]}
     words = ["figures", str(folder), "--only", "budget", "--out", str(tmp_path / "out")]
     assert main(words) == 0
     text = (tmp_path / "out" / "speedup_vs_budget.txt").read_text()
@@ -151,24 +162,23 @@ def test_sources_of_one_policy_are_lines_of_their_own(tmp_path):
         for sha, rate in (("a1" * 32, 1.0), ("b2" * 32, 2.0))
         for nodes in (3, 7)
     ]
-    found = swept_widths(comparison(_write(tmp_path, *runs)).blocks[0])
-    assert [one.name for one in found] == ["cast(source=a1a1a1a1)", "cast(source=b2b2b2b2)"]
+    found = _swept(_write(tmp_path, *runs))[1]
+    assert list(found) == ["cast(source=a1a1a1a1)", "cast(source=b2b2b2b2)"]
 
 
 def test_frontier_holds_exactly_what_nothing_exceeds():
     rng = np.random.default_rng(3)
     for _ in range(50):
         pairs = rng.integers(1, 6, (12, 2)).tolist()  # many ties
-        spots = [Spot("p", at, float(x), float(y)) for at, (x, y) in enumerate(pairs)]
-        kept = {(one.user, one.gpu) for one in frontier(spots)}
+        best = frontier(pandas.DataFrame(pairs, columns=["x", "y"], dtype=float))
+        kept = set(zip(best["x"], best["y"]))
         expected = {
             (x, y)
             for x, y in pairs
             if not any((a >= x and b >= y and (a, b) != (x, y)) for a, b in pairs)
         }
         assert kept == expected
-        users = [one.user for one in frontier(spots)]
-        assert users == sorted(users)
+        assert best["x"].is_monotonic_increasing
 
 
 def test_rates_are_per_gpu_of_all_replicas(tmp_path):
@@ -176,8 +186,8 @@ def test_rates_are_per_gpu_of_all_replicas(tmp_path):
     del old["output_throughput_per_gpu"]
     unknown = dict(old, latency={"profile": "card_a", "num_gpus": None})
     folder = _write(tmp_path, old, unknown, summary("cast", 120.0))
-    rates = [per_gpu_rate(run) for run in read_summaries([folder])]
-    assert rates == [120.0 / (2 * 3), None, 60.0]
+    rates = per_gpu_rates(read_runs([folder]))
+    assert rates.fillna(-1.0).tolist() == [120.0 / (2 * 3), -1.0, 60.0]
 
 
 def test_nodes_per_request_by_batch_size(tmp_path):
@@ -187,9 +197,10 @@ def test_nodes_per_request_by_batch_size(tmp_path):
     write_run(tmp_path, summary("autoregressive"), steps([4] * 30, [0] * 30))
     write_run(tmp_path, summary("treespark"))  # wrote no steps
     sums = step_sums(comparison(tmp_path))
-    assert set(sums) == {"autoregressive", "cast"}
+    assert set(sums["label"]) == {"autoregressive", "cast"}
     # At 4: 900 nodes of 120 requests. At 2: 19 x 2 + 6 = 44 of 40, in 20 steps of two runs.
-    assert node_lines(sums) == {"cast": [(2.0, 1.1), (4.0, 7.5)]}
+    points = node_lines(sums)
+    assert points.to_numpy().tolist() == [["cast", 2.0, 1.1], ["cast", 4.0, 7.5]]
 
 
 def test_neighbouring_batch_sizes_are_put_together(tmp_path):
@@ -198,14 +209,22 @@ def test_neighbouring_batch_sizes_are_put_together(tmp_path):
         [size for size in sizes for _ in range(20)], [3 * n for n in sizes for _ in range(20)]
     )
     write_run(tmp_path, summary("cast"), rows)
-    points = node_lines(step_sums(comparison(tmp_path)))["cast"]
+    points = node_lines(step_sums(comparison(tmp_path)))
     assert len(points) < len(sizes)
-    assert [nodes for _, nodes in points] == pytest.approx([3.0] * len(points))
-    assert [size for size, _ in points] == sorted(size for size, _ in points)
+    assert list(points["y"]) == pytest.approx([3.0] * len(points))
+    assert points["x"].is_monotonic_increasing
 
 
 STEP = {"draft": 1.0, "verify": 80.0, "host": 0.5, "prefill": 0.0, "total": 81.5}
 WHOLE = {"prefill_ms_total": 100.0, "step_ms": STEP}
+
+
+def _parts(folder: Path):
+    """Of the one run below a folder: its path, its summary and the parts of its steps."""
+    found = comparison(folder)
+    (run,) = found.runs.itertuples()
+    parts = round_parts(found)
+    return run.path, run.data, None if parts.empty else parts.loc[0]
 
 
 def _timed(begin_s: list[float], **columns: list) -> dict:
@@ -222,8 +241,7 @@ def test_parts_of_a_round(tmp_path):
     window = {"kind": "full batch", "start_s": 0.3, "end_s": 5.7 + 0.0815, "requests": 9}
     data = summary("cast", window=window, preemptions=3, **WHOLE)
     write_run(tmp_path, data, _timed(begin))
-    (row,) = comparison(tmp_path).blocks[0].rows
-    parts = round_parts(row)
+    *_, parts = _parts(tmp_path)
     assert parts["draft"] == 1.0
     assert (parts["verify"], parts["padding"], parts["host"]) == (60.0, 20.0, 0.5)
     names = ("draft", "verify", "padding", "host", "prefill")
@@ -241,14 +259,14 @@ def test_time_without_a_request_is_no_prefill(tmp_path):
     window = {"kind": "whole run", "start_s": 0.0, "end_s": 5.0, "requests": 2}
     data = summary("cast", window=window, request_rate=1.0, num_prompts=3, completed=2, rejected=1)
     run = write_run(tmp_path, data | WHOLE, _timed([1.0, 2.0, 4.0]))
-    (row,) = comparison(tmp_path).blocks[0].rows
-    assert round_parts(row) is None  # not known without the requests
+    path, data, parts = _parts(tmp_path)
+    assert parts is None  # not known without the requests
     stays = {"arrival_s": [0.9, 3.0, 3.95], "finish_s": [2.0815, float("nan"), 4.0815]}
     parquet.write_table(pyarrow.table(stays), run / "requests.parquet")
-    spent = spent_in_window(row.runs[0])
+    spent = spent_in_window(path, data)
     assert (spent.steps, spent.idle_s) == (3, pytest.approx(5 - 1.1815 - 0.1315))
     assert spent.between_s == pytest.approx(0.1 + 0.05 + 0.9185)
-    parts = round_parts(row)
+    *_, parts = _parts(tmp_path)
     assert parts["prefill"] == pytest.approx(1068.5 / 3)
     assert 3 * parts["total"] == pytest.approx(1e3 * (5 - spent.idle_s))
 
@@ -262,8 +280,7 @@ def test_replicas_have_their_own_steps_and_stays(tmp_path):
     run = write_run(tmp_path, data | WHOLE, rows | {"replica": [0, 1]})
     stays = {"arrival_s": [1.0, 0.0], "finish_s": [1.6, 1.2], "replica": [0, 1]}
     parquet.write_table(pyarrow.table(stays), run / "requests.parquet")
-    (row,) = comparison(tmp_path).blocks[0].rows
-    spent = spent_in_window(row.runs[0])
+    spent = spent_in_window(*_parts(tmp_path)[:2])
     assert (spent.steps, spent.idle_s) == (1, pytest.approx(0.4 + 0.8))
     assert spent.between_s == pytest.approx(0.5185)
 
@@ -274,8 +291,8 @@ def test_time_between_steps_is_what_prefill_took(recorded, here):
     words = [f"trace={recorded}", "trace.split=null", "latency=small_pair_block_cpu"]
     words += ["policy=fixed_chain", "policy.length=4", "server.replicas=2", "request_rate=30"]
     assert simulate([*words, "max_concurrency=4", "num_prompts=40", "hydra.run.dir=runs/a"]) == 0
-    (row,) = comparison(here / "runs").blocks[0].rows
-    data, spent = row.runs[0].data, spent_in_window(row.runs[0])
+    path, data, _ = _parts(here / "runs")
+    spent = spent_in_window(path, data)
     assert data["preemptions"] == 0
     assert spent.idle_s > 0
     assert spent.between_s == pytest.approx(data["prefill_ms_total"] / 1e3)
@@ -288,11 +305,9 @@ def test_parts_of_a_preempting_server_are_the_windows_time(recorded, here):
     words += ["policy=fixed_chain", "policy.length=4", "server.kv_block=1"]
     words += ["workload.prompt_tokens=64", "server.kv_tokens=300"]
     assert simulate([*words, "max_concurrency=4", "num_prompts=60", "hydra.run.dir=runs/a"]) == 0
-    (row,) = comparison(here / "runs").blocks[0].rows
-    data = row.runs[0].data
+    path, data, parts = _parts(here / "runs")
     assert data["preemptions"] > 0
-    steps = steps_in_window(row.runs[0])
-    parts = round_parts(row)
+    steps = steps_in_window(path, data)
     seconds = data["window"]["end_s"] - data["window"]["start_s"]
     names = ("draft", "verify", "padding", "host", "prefill")
     assert steps * sum(parts[name] for name in names) == pytest.approx(1e3 * seconds)
@@ -301,54 +316,40 @@ def test_parts_of_a_preempting_server_are_the_windows_time(recorded, here):
 
 def test_old_summaries_have_no_parts(tmp_path):
     write_run(tmp_path, summary("cast", step_ms={"draft": None, "verify": 1.0}))
-    (row,) = comparison(tmp_path).blocks[0].rows
-    assert round_parts(row) is None
+    assert _parts(tmp_path)[-1] is None
 
 
-@pytest.mark.parametrize("path", sorted(SHIPPED.glob("*.yaml")), ids=lambda path: path.stem)
-def test_every_shipped_profile_is_read_whole(path):
-    table = shipped_profile(path.stem)
-    profile = read_profile(table)
-    with table.open() as file:
+@pytest.mark.parametrize("name", known_profiles())
+def test_every_shipped_profile_is_taken_whole(name):
+    path = PROFILE_FOLDER / f"{name}.csv"
+    times = verify_times(read_profile(path))
+    with path.open() as file:
         rows = list(csv.DictReader(file))
-    read = sorted(ms for one in profile.slices for ms in one.verify_ms)
-    assert read == sorted(float(row["verify_ms"]) for row in rows)
-    for one, base in relative(profile).values():
-        assert base == one.at(16)
+    assert sorted(times["ms"]) == sorted(float(row["verify_ms"]) for row in rows)
+    for _, own in relative(times).groupby("label"):
+        assert own["base"].iloc[0] == pytest.approx(np.interp(16, own["tokens"], own["ms"]))
 
 
 def test_latency_relative_to_16_by_hand():
     # The first lines of the table: 5.109 ms at 1 token, 5.592 ms at 16.
-    ((name, (one, base)),) = relative(read_profile(shipped_profile("b300"))).items()
-    assert (one.tokens[0], one.verify_ms[0], base) == (1, 5.109, 5.592)
-    assert "any batch" in name
-    assert not one.eager[0]
-    assert one.eager[-1]
+    lines = relative(verify_times(read_profile(PROFILE_FOLDER / "b300.csv")))
+    (label,) = set(lines["label"])
+    first = lines.iloc[0]
+    assert (first["tokens"], first["ms"], first["base"]) == (1, 5.109, 5.592)
+    assert first["ratio"] == 5.109 / 5.592
+    assert "any batch" in label
+    assert list(lines["eager"].iloc[[0, -1]]) == [False, True]
 
 
-def test_of_several_batches_and_contexts_the_smallest_near_1024_is_drawn_with_others(tmp_path):
-    table = tmp_path / "card.csv"
-    table.with_suffix(".yaml").write_text("hardware: card\nsource: a test\n")
-    head = "batch,kv_prefix_tokens,packed_tokens_total,verify_ms,regime\n"
+def test_of_several_batches_and_contexts_the_smallest_near_1024_is_drawn_with_others():
+    slices = ((1, 512, 2.0), (1, 900, 3.0), (1, 4096, 4.0), (2, 1024, 5.0))
     rows = [
-        f"{batch},{context},{tokens},{ms},eager"
-        for batch, context, ms in ((1, 512, 2), (1, 900, 3), (1, 4096, 4), (2, 1024, 5))
+        {"batch": batch, "context": context, "tokens": tokens, "ms": ms, "label": f"{batch}.{ms}"}
+        for batch, context, ms in slices
         for tokens in (8, 16, 32)
     ]
-    table.write_text(head + "\n".join(rows) + "\n")
-    one, base = single(read_profile(table))
-    assert (one.batch, one.prefix, base) == ("1", 900, 3.0)
-
-
-def test_damaged_profiles_are_refused_by_line(tmp_path):
-    table = tmp_path / "card.csv"
-    table.with_suffix(".yaml").write_text("hardware: card\nfixed: {batch: 1}\n")
-    table.write_text("packed_tokens_total,verify_ms,regime\n1,2.0,eager\n4,fast,eager\n")
-    with pytest.raises(InputError, match=r"card.csv: line 3: .*fast"):
-        read_profile(table)
-    table.write_text("tokens,ms\n1,2\n")
-    with pytest.raises(InputError, match="columns tokens, ms; accepted"):
-        read_profile(table)
+    found = single(pandas.DataFrame(rows))
+    assert set(zip(found["batch"], found["context"], found["base"])) == {(1, 900, 3.0)}
 
 
 def test_published_masses_are_those_of_the_file():
@@ -357,7 +358,7 @@ def test_published_masses_are_those_of_the_file():
         rows = [row for row in csv.DictReader(file) if row["domain"] == "gsm8k"]
     curve = published_curves()[0]
     assert curve.name == "gsm8k (CAST)"
-    assert curve.mass[0] == float(rows[0]["mean_prefix_mass"]) == 0.859477
+    assert curve.mass[1] == float(rows[0]["mean_prefix_mass"]) == 0.859477
     assert len(curve.mass) == len(rows)
     assert "arXiv 2610.00321" in curve.source
 
@@ -397,6 +398,79 @@ def test_masses_are_the_largest_products_of_all_paths(seed):
 def test_mass_of_a_recording_falls_and_starts_at_its_best_first_token():
     path = Path(traces.__file__).parent / "data" / "small_block_t0.safetensors"
     curve = recorded_curve(path)
-    assert all(a >= b > 0 for a, b in zip(curve.mass, curve.mass[1:]))
-    assert 0 < curve.mass[0] < 1
+    assert all(a >= b > 0 for a, b in zip(curve.mass, curve.mass.iloc[1:]))
+    assert 0 < curve.mass[1] < 1
     assert curve.name == "small_block_t0"
+
+
+# ---------------------------------------------------------------- lines on one another
+
+
+def test_lines_that_are_the_same_are_both_seen_and_named(tmp_path):
+    """fixed_chain under tuned_chain: wider, its marks larger, and said in the figure."""
+    rates = {"autoregressive": (10, 40), "fixed_chain": (20, 70), "tuned_chain": (20, 70),
+             "cast": (20, 90)}  # fmt: skip
+    folder = _write(
+        tmp_path,
+        *(
+            summary(policy, float(rate), max_concurrency=load)
+            for policy, both in rates.items()
+            for load, rate in zip((1, 4), both)
+        ),
+    )
+    (drawn,) = draw(read_inputs([folder]), ["throughput"], strict=True)
+    figure = drawn.figure
+    assert figure.get_supxlabel() == "same line: fixed_chain = tuned_chain"
+    lines = {line.get_label(): line for line in figure.axes[0].get_lines()}
+    widths = {name: line.get_linewidth() for name, line in lines.items()}
+    assert widths["fixed_chain"] > widths["tuned_chain"] == widths["cast"]
+    below = [line for line in figure.axes[0].get_lines() if line.get_label() == "_below"]
+    size = lines["cast"].get_markersize()
+    steps = [
+        (line.get_color(), *line.get_xdata(), (line.get_markersize() - size) / 1.7)
+        for line in below
+    ]
+    sky, blue = (KNOWN[name].colour for name in ("fixed_chain", "tuned_chain"))
+    # At 1 both chains lie below cast, at 4 one below the other.
+    assert steps == [
+        (sky, 1, pytest.approx(2)),
+        (sky, 4, pytest.approx(1)),
+        (blue, 1, pytest.approx(1)),
+    ]
+
+
+def _lines(**lines: list) -> pandas.DataFrame:
+    points = [(label, *point) for label, own in lines.items() for point in own]
+    return pandas.DataFrame(points, columns=["label", "x", "y"])
+
+
+def test_points_under_later_lines_by_hand():
+    lines = _lines(a=[(1, 10.0), (2, 20.0)], b=[(1, 10.01), (2, 21.0)], c=[(1, 10.0)])
+    assert covered(lines).tolist() == [2, 0, 1, 0, 0]
+    other = _lines(a=[(1, 5.0)], b=[(1, 5.0)], d=[(1, 5.0)])
+    assert equal_lines([other]) == [["a", "b", "d"]]
+    assert equal_lines([lines, other]) == []  # the same in one panel, not in both
+    assert equal_words([_lines(**{name: [(1, 1.0)] for name in "abc"})]) == ["same line: a = b = c"]
+    pairs = {f"{name}{at}": [(1, float(at + 1))] for at in range(5) for name in "ab"}
+    assert equal_words([_lines(**pairs)]) == ["same line: a0 = b0, a1 = b1, a2 = b2, 2 more"]
+
+
+def test_variants_whose_curve_is_another_ones_beginning_share_its_line(tmp_path):
+    def tree(nodes: int, curve: dict) -> dict:
+        settings = {"policy_config": {"nodes": nodes}, "acceptance_length_by_budget": curve}
+        return summary("fixed_tree", 1.0) | settings
+
+    ends = {"1": 1.5, "4": 2.25}
+    folder = _write(
+        tmp_path,
+        tree(4, ends),
+        tree(16, ends | {"16": 3.0}),
+        tree(8, {"1": 1.5, "8": 2.4}),  # another tree, not how the largest begins
+        summary("cast", 1.0, acceptance_length_by_budget=ends),  # another policy
+    )
+    curves = order_curves(comparison(folder))
+    assert {one.name: tuple(one.points["x"]) for one in curves} == {
+        "fixed_tree(nodes=4), fixed_tree(nodes=16)": (1, 4, 16),
+        "fixed_tree(nodes=8)": (1, 8),
+        "cast": (1, 4),
+    }

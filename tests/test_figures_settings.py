@@ -11,17 +11,15 @@ import pytest
 from pyarrow import parquet
 
 from analysis.__main__ import main
-from analysis.compare import compare
-from analysis.figure.load import attained
-from analysis.figures import draw
-from analysis.inputs import read_inputs
-from analysis.notes import setting_title
-from analysis.profiles import SHIPPED
-from analysis.settings import distinctions
-from analysis.summaries import read_summaries
-from analysis.sweeps import sweeps
+from analysis.compare.comparison import compare
+from analysis.compare.settings import distinctions
+from analysis.figures.draw import draw
+from analysis.figures.load import attained
+from analysis.figures.parts import read_inputs
+from analysis.read.runs import read_runs
 from tests.figure_cases import comparison, summary, write_run
 from traces.common.errors import InputError
+from traces.profiles.profile import PROFILE_FOLDER
 
 A, B = "3fa9c1d2" + "0" * 56, "77" * 32
 
@@ -79,9 +77,9 @@ def test_settings_are_kept_apart_and_told_apart(tmp_path, capsys, first, second,
         summary("cast", 150.0) | first,
         summary("cast", 300.0, seed=1) | second,
     )
-    found = compare(read_summaries([folder]))
+    found = compare(read_runs([folder]))
     assert sorted(one.differs for one in found) == sorted(said)
-    assert {setting_title(one) for one in found} == {f"small on card_a; {text}" for text in said}
+    assert {one.title for one in found} == {f"small on card_a; {text}" for text in said}
     rows = _rows(capsys, folder, "--metric", "speedup")
     assert {row["setting"] for row in rows} == set(said)
     by_setting = {(row["setting"], row["policy"]): row["speedup"] for row in rows}
@@ -100,14 +98,14 @@ def test_names_of_recordings_and_profiles_say_what_follows_from_them(tmp_path):
         summary("cast", 2.0, **card_b),
         summary("cast", 3.0, **card_b, **_node("server", replicas=2)),
     )
-    titles = [setting_title(one) for one in compare(read_summaries([folder]))]
+    titles = [one.title for one in compare(read_runs([folder]))]
     assert titles == [
         "small on card_a; server.replicas=1",
         "small on card_b; server.replicas=1",
         "small on card_b; server.replicas=2",
     ]
     alone = _write(tmp_path / "two", summary("cast", 1.0), summary("cast", 2.0, **card_b))
-    assert {one.differs for one in compare(read_summaries([alone]))} == {""}
+    assert {one.differs for one in compare(read_runs([alone]))} == {""}
 
 
 def test_equal_names_are_told_apart_by_all_that_differs():
@@ -132,8 +130,8 @@ def test_an_edited_policy_and_another_class_are_no_seeds(tmp_path):
         summary("treespark", 9.0, max_concurrency=8, **_code("t.TreeSpark", A)),
     )
     found = comparison(folder)
-    rows = {row.label: row.seeds for row in found.blocks[0].rows}
-    assert rows == {
+    rows = found.blocks[0][1]
+    assert dict(zip(rows["label"], rows["seeds"])) == {
         "half_chain(source=3fa9c1d2)": (0,),
         "half_chain(source=77777777)": (1,),
         "cast(class=HalfChain)": (0,),
@@ -149,12 +147,11 @@ def test_classes_of_one_name_are_said_whole_and_sources_where_classes_do_not_say
         summary("cast", 2.0, **_code("mine.Cast", B)),
         summary("cast", 3.0, **_code("theirs.Cast", A)),
     )
-    labels = {row.label for row in comparison(folder).blocks[0].rows}
-    assert labels == {
+    assert comparison(folder).labels == [
         "cast(class=mine.Cast, source=3fa9c1d2)",
         "cast(class=mine.Cast, source=77777777)",
         "cast(class=theirs.Cast, source=3fa9c1d2)",
-    }
+    ]
 
 
 def test_a_source_that_follows_the_load_is_said(tmp_path, capsys):
@@ -200,15 +197,14 @@ def test_ramps_are_loads_of_their_own(tmp_path, capsys):
         summary("cast", 300.0, seed=1, **open_loop, ramp=16),
     )
     found = comparison(folder)
-    plain, ramped = found.blocks
+    plain, ramped = (load for load, _ in found.blocks)
     rest = "request rate 2/s, burstiness 1, at most 4 in flight"
-    assert [plain.load.title, ramped.load.title] == [rest, f"{rest}, ramp 16"]
-    assert plain.rows[1].estimate("speedup").mean == 1.5
-    assert ramped.rows[0].estimate("speedup") is None
+    assert [plain.title, ramped.title] == [rest, f"{rest}, ramp 16"]
+    assert found.estimates("speedup")["mean"].fillna(-1).tolist() == [1.0, 1.5, -1.0]
     assert [row["ramp"] for row in _rows(capsys, folder)] == ["0", "0", "16"]
-    assert {sweep.name for sweep in sweeps(found)} == {
-        "request_rate.cap4_burstiness1",
-        "request_rate.cap4_burstiness1_ramp16",
+    assert {way.axis_name for way, _ in found.axes()} == {
+        "cap4_burstiness1",
+        "cap4_burstiness1_ramp16",
     }
 
 
@@ -219,7 +215,7 @@ def test_the_arrivals_of_a_file_have_no_burstiness(tmp_path, capsys):
         summary("cast", 1.0, workload=FILE, request_rate=0.5),
         summary("cast", 2.0, workload=FILE, request_rate=3.0, burstiness=0.25),
     )
-    titles = [block.load.title for block in comparison(folder).blocks]
+    titles = [load.title for load, _ in comparison(folder).blocks]
     assert titles == [
         "request rate 0.5/s, the file's arrivals, at most 4 in flight",
         "request rate 3/s, burstiness 0.25, at most 4 in flight",
@@ -251,8 +247,8 @@ def test_goodputs_of_other_objectives_are_neither_averaged_nor_drawn_together(tm
         summary("cast", 10.0, seed=1, request_goodput=1.0, goodput={"tpot": 20.0}),
         summary("cast", 10.0, seed=2, request_goodput=2.0, goodput={"tpot": 20.0}),
     )
-    found = compare(read_summaries([folder]))
-    means = {one.differs: one.blocks[0].rows[0].estimate("request_goodput").mean for one in found}
+    found = compare(read_runs([folder]))
+    means = {one.differs: one.estimates("request_goodput")["mean"][0] for one in found}
     assert means == {"goodput.tpot=20.0": 1.5, "goodput.tpot=50.0": 3.0}
     words = ["figures", str(folder), "--only", "goodput", "--out", str(tmp_path / "out")]
     assert main(words) == 0
@@ -271,12 +267,12 @@ def test_runs_without_objectives_stay_beside_those_with_one_set(tmp_path):
     )
     found = comparison(folder)
     assert found.objectives == {"tpot": 50.0}
-    assert found.blocks[0].rows[1].estimate("speedup").mean == 3.0
+    assert found.estimates("speedup")["mean"].tolist() == [1.0, 3.0]
     (drawn,) = draw(read_inputs([folder]), ["goodput"], strict=True)
     (line,) = [one for one in drawn.figure.axes[0].get_lines() if one.get_label() == "cast"]
     assert list(line.get_ydata()) == [2.0]
     write_run(folder, summary("cast", 30.0, seed=2, goodput={"e2el": 1.0}))
-    assert len(compare(read_summaries([folder]))) == 3  # which of two they were beside is not known
+    assert len(compare(read_runs([folder]))) == 3  # which of two they were beside is not known
 
 
 REJECTED = {"num_prompts": 40, "completed": 10, "rejected": 30}
@@ -287,8 +283,8 @@ def test_rejected_requests_meet_no_objective(tmp_path):
     window = {"kind": "whole run", "start_s": 0.0, "end_s": 5.0, "requests": 10}
     good = {"request_goodput": 2.0, "request_throughput": 2.0}
     run = write_run(tmp_path, summary("cast", window=window, **good, **REJECTED))
-    (row,) = comparison(tmp_path).blocks[0].rows
-    assert attained(row).mean == 25.0
+    runs = read_runs([tmp_path])
+    assert attained(runs).tolist() == [0.25]
     # The table says which were measured, 6, and which of the rejected came in the window, 20 of 30.
     columns = {
         "arrival_s": [1.0] * 30 + [5.5] * 10,
@@ -296,21 +292,19 @@ def test_rejected_requests_meet_no_objective(tmp_path):
         "rejected": [False] * 10 + [True] * 30,
     }
     parquet.write_table(pyarrow.table(columns), run / "requests.parquet")
-    assert attained(row).mean == pytest.approx(100 * 6 / 26)
+    assert attained(runs).tolist() == pytest.approx([6 / 26])
     (drawn,) = draw(read_inputs([tmp_path]), ["goodput"], strict=True)
     assert "rejected ones meet no objective" in " ".join(drawn.remarks)
     (run / "requests.parquet").unlink()
     write_run(tmp_path / "old", summary("cast", window=None, **good, **REJECTED))
-    (row,) = comparison(tmp_path / "old").blocks[0].rows
-    assert attained(row) is None
+    assert attained(read_runs([tmp_path / "old"])).isna().all()
     (drawn,) = draw(read_inputs([tmp_path / "old"]), ["goodput"], strict=True)
     assert len(drawn.figure.axes) == 1  # without a share
 
 
 def test_without_rejected_requests_the_share_is_of_those_served(tmp_path):
     write_run(tmp_path, summary("cast", request_goodput=3.0, request_throughput=4.0))
-    (row,) = comparison(tmp_path).blocks[0].rows
-    assert attained(row).mean == 75.0
+    assert attained(read_runs([tmp_path])).tolist() == [0.75]
 
 
 @pytest.mark.parametrize("form", ["table", "markdown", "latex"])
@@ -371,18 +365,18 @@ def test_one_sweep_over_a_file_is_one_setting(tmp_path):
         summary("cast", 10.0, workload=first, max_concurrency=4),
         summary("cast", 30.0, workload=other, max_concurrency=16),
     ]
-    (found,) = compare(read_summaries([_write(tmp_path, *runs)]))
-    assert [block.load.max_concurrency for block in found.blocks] == [4, 16]
+    (found,) = compare(read_runs([_write(tmp_path, *runs)]))
+    assert [load.max_concurrency for load, _ in found.blocks] == [4, 16]
     assert found.differs == ""
     write_run(tmp_path, summary("cast", 10.0, workload=first | {"max_gap_s": 2.0}))
-    assert len(compare(read_summaries([tmp_path]))) == 2
+    assert len(compare(read_runs([tmp_path]))) == 2
 
 
 def test_live_runs_are_told_from_simulated_ones_by_their_profiles_name(tmp_path):
     priced = _node("latency", host={"round_s": 0.1}, cliffs=None)
     live = {"latency": {"profile": "live", "told": "card_a", "told_strict": False, "num_gpus": 1}}
     runs = [summary("cast", 10.0, **priced), summary("cast", 11.0, **live)]
-    found = compare(read_summaries([_write(tmp_path, *runs)]))
+    found = compare(read_runs([_write(tmp_path, *runs)]))
     assert [one.differs for one in found] == ["", ""]
 
 
@@ -390,11 +384,10 @@ def test_the_same_run_with_and_without_objectives_counts_once(tmp_path):
     none = {"goodput": None, "request_goodput": None, "config_hash": "0" * 64}
     runs = [summary("cast", 10.0, **none), summary("cast", 10.0, request_goodput=2.0)]
     folder = _write(tmp_path, *runs)
-    (block,) = comparison(folder).blocks
-    assert block.rows[0].estimate("request_goodput").mean == 2.0
+    assert comparison(folder).estimates("request_goodput")["mean"].tolist() == [2.0]
     write_run(folder, summary("cast", 11.0, **none))
     with pytest.raises(InputError, match="different results for policy cast"):
-        compare(read_summaries([folder]))
+        compare(read_runs([folder]))
 
 
 def test_a_run_on_another_profile_of_a_shipped_name_is_not_drawn_with_the_shipped(tmp_path):
@@ -402,7 +395,7 @@ def test_a_run_on_another_profile_of_a_shipped_name_is_not_drawn_with_the_shippe
     run = write_run(tmp_path, summary("cast", **node))
     with pytest.raises(InputError, match="no table of b300: name a profile's .csv"):
         draw(read_inputs([run]), ["latency"], strict=True)
-    shipped = SHIPPED / "b300.csv"
+    shipped = PROFILE_FOLDER / "b300.csv"
     own = tmp_path / "own"
     own.mkdir()
     for ending in (".csv", ".yaml", ".draft.csv"):

@@ -16,7 +16,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis.profiles import shipped_profile
 from simulator.cli.main import main as simulate
 from simulator.cli.overrides import overrides_of
 from simulator.cost import read_profile
@@ -29,6 +28,7 @@ from tests.synthetic import make_pool
 from traces.common.errors import InputError
 from traces.common.json import DEEPEST, loads, read_json
 from traces.common.yaml import load_yaml
+from traces.profiles.profile import known_profiles
 from traces.recordings.files import read_recording, write_recording
 
 ROOT = Path(__file__).parents[1]
@@ -225,8 +225,8 @@ def test_a_summary_names_shipped_profiles_alone(tmp_path):
     with inside(tmp_path):
         assert read_profile("toy.csv").name == "toy"
         for name in ("toy", "toy.csv", str(tmp_path / "toy"), "../latency/b300", "b300.draft", ""):
-            assert shipped_profile(name) is None
-    assert shipped_profile("b300").name == "b300.csv"
+            assert name not in known_profiles()
+    assert "b300" in known_profiles()
 
 
 def test_policies_of_a_file_of_rivals_stay_below_it(tree, monkeypatch):

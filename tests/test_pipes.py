@@ -43,7 +43,11 @@ def test_an_interrupted_command_says_so(capsys):
 @pytest.mark.parametrize("program", ["analysis", "traces", "simulator", "real_runner"])
 def test_every_program_is_heard_while_it_loads(program, tmp_path):
     """^C in the middle of an import, as of one that is slow."""
-    module = {"analysis": "analysis/compare", "traces": "traces/importers/command"}
+    module = {
+        "analysis": "analysis/commands/runs",
+        "traces": "traces/importers/command",
+        "simulator": "simulator/cli/main",
+    }
     path = ROOT / f"{module.get(program, program + '/app')}.py"
     assert path.exists()
     (tmp_path / "sitecustomize.py").write_text(

@@ -10,7 +10,10 @@ import numpy as np
 import pytest
 
 from analysis.__main__ import main
-from analysis.reliability import read_reliability
+from analysis.figures.draw import draw
+from analysis.figures.parts import Inputs
+from analysis.look import KNOWN
+from analysis.read.calibrations import read_reliability
 from simulator.calibration.edge_map import EdgeMap
 from simulator.calibration.errors import measure
 from simulator.calibration.file import write_calibration
@@ -134,12 +137,13 @@ def test_the_file_keeps_every_bin(measured):
     for level, maps in one.curves.items():
         node = data["measured"]["tuning"][level]
         for name, curve in maps.items():
-            assert sum(each.count for each in curve.bins) == node["count"]
-            assert sum(each.accepted for each in curve.log_bins) == node["accepted"]
+            assert curve.bins["count"].sum() == node["count"]
+            assert curve.log_bins["accepted"].sum() == node["accepted"]
             # the ECE is that of the bins drawn
-            gaps = [abs(each.accepted - each.count * each.mean) for each in curve.bins]
-            assert curve.ece == pytest.approx(sum(gaps) / node["count"], abs=1e-7)
-            total = sum(each.count * each.mean for each in curve.bins)
+            expected = curve.bins["count"] * curve.bins["mean"]
+            gaps = (curve.bins["accepted"] - expected).abs()
+            assert curve.ece == pytest.approx(gaps.sum() / node["count"], abs=1e-7)
+            total = expected.sum()
             assert total / node["accepted"] == pytest.approx(node["sum_ratio"][name], rel=1e-6)
 
 
@@ -158,63 +162,65 @@ def test_figures_with_captions_and_equal_bytes(measured, tmp_path, capsys):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
 
-def test_the_legend_says_the_errors(measured):
-    from analysis.plots import STYLE, style
-    from analysis.reliability_plots import draw_reliability
+def _figure(path: Path):
+    (drawn,) = draw(Inputs(calibrations=[read_reliability(path)]), ["reliability"], strict=True)
+    return drawn.figure
 
-    one = read_reliability(measured)
-    with style(STYLE):
-        figure = draw_reliability(one)
+
+def test_the_legend_says_the_errors(measured):
+    one, figure = read_reliability(measured), _figure(measured)
     for axes, level in zip(figure.axes, ("edge", "path"), strict=True):
         said = [text.get_text().strip() for text in axes.get_legend().get_texts()]
         errors = [f"(ECE {curve.ece:.4f})" for curve in one.curves[level].values()]
         assert [text[text.index("(") :] for text in said if text] == errors
         lines = [line for line in axes.lines if line.get_label() == "_platt"]
         curve = one.curves[level]["platt"]
-        drawn = curve.bins if level == "edge" else [b for b in curve.log_bins if b.accepted]
-        assert lines[0].get_xdata() == pytest.approx([each.mean for each in drawn])
-        assert lines[0].get_ydata() == pytest.approx([each.share for each in drawn])
+        logged = curve.log_bins[curve.log_bins["accepted"] > 0]
+        drawn = curve.bins if level == "edge" else logged
+        assert lines[0].get_xdata() == pytest.approx(list(drawn["mean"]))
+        assert lines[0].get_ydata() == pytest.approx(list(drawn["accepted"] / drawn["count"]))
 
 
 def test_maps_have_no_colour_of_a_policy(measured):
     from matplotlib.colors import to_hex
 
-    from analysis.look import KNOWN
-    from analysis.reliability_plots import draw_reliability
-
-    figure = draw_reliability(read_reliability(measured))
+    figure = _figure(measured)
     colours = {to_hex(line.get_color()) for axes in figure.axes for line in axes.lines}
     assert not colours & {to_hex(look.colour) for look in KNOWN.values()}
     assert len(colours) >= 4
 
 
-def _broken(measured: Path, folder: Path, change) -> Path:
-    data = json.loads(measured.read_text())
-    change(data)
+def _broken(measured: Path, folder: Path, keys: tuple[str, ...], value) -> Path:
+    data = node = json.loads(measured.read_text())
+    for key in keys[:-1]:
+        node = node[key]
+    if value is None:
+        del node[keys[-1]]
+    else:
+        node[keys[-1]] = value
     path = folder / "broken.json"
     path.write_text(json.dumps(data))
     return path
 
 
-BROKEN = {
-    "format is 'x'": lambda data: data.update(format="x"),
-    "version is 9": lambda data: data.update(version=9),
-    "KeyError 'order'": lambda data: data.pop("order"),
-    "has none": lambda data: data.update(measured={}),
-    "KeyError 'edge'": lambda data: data["measured"]["tuning"].pop("edge"),
-    "ece.platt is 1.5": lambda data: data["measured"]["tuning"]["path"]["ece"].update(platt=1.5),
-    "bins.q: mean, count": lambda data: data["measured"]["tuning"]["edge"]["bins"]["q"].update(
-        count=[1]
+_TUNING = ("measured", "tuning")
+BROKEN = {  # what the message says: where, and the new value; None: nothing there
+    "format is 'x'": (("format",), "x"),
+    "version is 9": (("version",), 9),
+    "incomplete: order is missing": (("order",), None),
+    "has none": (("measured",), {}),
+    "incomplete: measured.tuning.edge is missing": ((*_TUNING, "edge"), None),
+    "tuning.path.ece.platt is 1.5": ((*_TUNING, "path", "ece", "platt"), 1.5),
+    "tuning.edge.bins.q has not as many": ((*_TUNING, "edge", "bins", "q", "count"), [1]),
+    "tuning.path.log_bins.q has 5 accepted of 1": (
+        (*_TUNING, "path", "log_bins", "q"), {"mean": [0.5], "count": [1], "accepted": [5]}
     ),
-    "log_bins.q: 5 accepted of 1": lambda data: data["measured"]["tuning"]["path"][
-        "log_bins"
-    ].update(q={"mean": [0.5], "count": [1], "accepted": [5]}),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("says", BROKEN)
 def test_broken_files_draw_nothing(measured, tmp_path, capsys, says):
-    path = _broken(measured, tmp_path, BROKEN[says])
+    path = _broken(measured, tmp_path, *BROKEN[says])
     words = ["reliability", str(measured), str(path), "--out", str(tmp_path / "out")]
     assert main(words) == 2
     out, err = capsys.readouterr()

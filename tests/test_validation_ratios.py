@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis.validation import read_validation
-from analysis.validation_ratios import Ahead, ahead
+from analysis.compare.live import Ahead, ahead
+from analysis.read.validations import read_validation
 from tests.test_validation_report import cell, validation
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -24,7 +24,9 @@ NAMED = {
     "points": "Set runs beside imported measurements of the same load: measured, predicted and "
     "relative error, with what cannot be compared.",
 }
-MODULES = {name: f"analysis.commands.{name}" for name in NAMED} | {"cost": "analysis.cost"}
+MODULES = {name: f"analysis.commands.{name}" for name in NAMED} | {
+    "cost": "simulator.studies.host_terms"  # prices rounds as the simulator does
+}
 
 
 class Parser(argparse.ArgumentParser):

@@ -18,9 +18,9 @@ from analysis.compare.paired import (
     match_runs,
 )
 from analysis.compare.settings import distinctions, leaves
-from traces.bootstrap import Interval, prompts_of
+from traces.common.errors import InputError
+from traces.common.intervals import Interval, prompts_of
 from traces.common.table import FORMATS, Table, emit
-from traces.errors import InputError
 
 NAMES = {THROUGHPUT: "output tokens/s"} | {name: f"{name.upper()} mean (ms)" for name in TIMES}
 _HEADINGS = ("load", "seeds", "A", "B", "A / B", "95 %", "A - B", "95 %", "prompts", "requests",

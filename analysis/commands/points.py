@@ -17,8 +17,8 @@ from analysis.compare.comparison import compare
 from analysis.compare.points import Beside, PointPair, beside
 from analysis.read.runs import FILE_NAME, read_runs
 from analysis.text.tables import number
+from traces.common.errors import InputError
 from traces.common.table import BLANK, FORMATS, Table
-from traces.errors import InputError
 from traces.importers.points import PointsFile, read_points
 
 _HEADINGS = ("point", "load", "runs", "policy", "metric", "measured", "predicted", "error")

@@ -22,8 +22,8 @@ from analysis.compare.loads import Load
 from analysis.read.bounds import Bounds, read_bounds
 from analysis.read.runs import read_runs, values
 from analysis.text.tables import number
+from traces.common.errors import InputError
 from traces.common.table import BLANK, FORMATS, Table
-from traces.errors import InputError
 
 _FIRST = ("profile", "content_hash")  # of the keys that differ, those that say most
 _HEADINGS = ["concurrency", "policy", "seeds", "tokens/s", "plain", "bound in the order", "reach",

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from analysis.commands import NAMED, Parser, add_baseline, add_out, say
+from traces.common.errors import InputError
 from traces.common.table import FORMATS, emit
-from traces.errors import InputError
 
 
 def run(given: Sequence[str], command: str) -> None:
@@ -32,10 +32,11 @@ def _show_validation(args: argparse.Namespace, path: Path, command: str) -> None
     validation = read_validation(path)
     written: list[Path] = []
     if args.figures:
-        from analysis.figures.draw import styled, write
+        from analysis.figures.draw import write
+        from analysis.figures.drawing import style
         from analysis.figures.live import validation_drawing
 
-        with styled():
+        with style():
             drawing = validation_drawing(validation)
         written = write([drawing], args.out, command)
     emit(page(validation), args.format)
@@ -54,7 +55,7 @@ def _compare_runs(args: argparse.Namespace, command: str) -> None:
     written: list[Path] = []
     if args.figures:
         from analysis.figures.draw import OF_RUNS, draw, write
-        from analysis.figures.inputs import Inputs
+        from analysis.figures.parts import Inputs
 
         drawn = draw(Inputs(comparisons), OF_RUNS, strict=False, say=lambda _: None)
         written = write(drawn, args.out, command)

@@ -141,7 +141,7 @@ def _text(name: str, value: Any) -> str:
 
 
 def swept_lengths(comparison: Comparison) -> dict[str, pandas.DataFrame]:
-    """By policy, ``x`` (nodes) and ``y`` (acceptance length) of its sweep at the first such load."""
+    """By policy, ``x`` (nodes) and ``y`` (acceptance length) at the first load that sweeps it."""
     lengths = comparison.estimates("acceptance_length")["mean"]
     found: dict[str, pandas.DataFrame] = {}
     for _, rows in comparison.blocks:

@@ -18,7 +18,7 @@ from analysis.compare.metrics import PLAIN, SPEEDUP, estimates
 from analysis.compare.settings import distinctions, label_policies, leaves, setting_keys
 from analysis.look import in_order, natural, policy_rank
 from analysis.read.runs import SOURCES, numbers
-from traces.errors import InputError
+from traces.common.errors import InputError
 
 BASELINE = PLAIN
 PARTLY = 0.05  # share of modelled or clamped step time from which a marker is hollow

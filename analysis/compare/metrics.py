@@ -10,7 +10,7 @@ from typing import Literal
 import pandas
 
 from analysis.read.runs import numbers
-from traces.errors import InputError
+from traces.common.errors import InputError
 
 LEVEL = 0.95
 SPEEDUP = "speedup"

@@ -21,16 +21,10 @@ import pandas
 from analysis.compare.loads import Load, load_of
 from analysis.compare.settings import label_policies, leaves
 from analysis.read.runs import read_runs
-from analysis.read.tables import (
-    COUNTS,
-    FLAGS,
-    REQUESTS,
-    SECONDS,
-    SOME_SECONDS,
-    WHOLE,
-    read_columns,
-)
-from traces.bootstrap import (
+from analysis.read.tables import REQUESTS, read_frame
+from traces.common.columns import COUNTS, FLAGS, SECONDS, SOME_SECONDS, WHOLE
+from traces.common.errors import InputError
+from traces.common.intervals import (
     Interval,
     Sums,
     interval,
@@ -39,9 +33,8 @@ from traces.bootstrap import (
     paired_ratio,
     prompts_of,
     resampled_prompts,
+    throughput_sums,
 )
-from traces.closed_loop import throughput_sums
-from traces.errors import InputError
 
 THROUGHPUT = "output_throughput"
 TIMES = ("tpot", "ttft", "e2el")
@@ -193,7 +186,7 @@ def _read(run: pandas.Series) -> Run:
             raise InputError(f"{path}: incomplete: window.{name} is missing")
     file, rejected = path.with_name(REQUESTS), run["rejected"]
     kinds = _COLUMNS | (_WITH_REJECTED if rejected else {})
-    requests = read_columns(file, kinds, "the requests", data["num_prompts"])
+    requests = read_frame(file, kinds, "the requests", data["num_prompts"])
     for low, high in combinations(("arrival_s", "first_token_s", "finish_s"), 2):
         _check_rising(file, requests, low, high)
     _check_rising(file, requests, "window_tokens", "output_tokens")

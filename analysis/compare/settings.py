@@ -60,7 +60,7 @@ def setting_keys(runs: pandas.DataFrame) -> pandas.Series:
     )
     several = asked[asked != ""].groupby(rest).agg(set)
     lone = {key: next(iter(own)) for key, own in several.items() if len(own) == 1}
-    return rest + asked.where(asked != "", rest.map(lone).fillna(""))
+    return rest + asked.where(asked != "", rest.map(lambda key: lone.get(key, "")))
 
 
 def objective_words(limits: Mapping[str, float]) -> str:

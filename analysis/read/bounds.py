@@ -9,8 +9,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from analysis.read.files import Number, Positive, Schema, Text, checked, read_json
-from traces.errors import InputError
+from analysis.read.files import Number, Positive, Schema, Text, checked
+from traces.common.errors import InputError
+from traces.common.json import read_json
 
 
 class _Trace(Schema):

@@ -10,8 +10,9 @@ from typing import Annotated, Literal
 import pandas
 from pydantic import Field, model_validator
 
-from analysis.read.files import Count, Number, Positive, Schema, Text, checked, read_json
-from traces.errors import InputError
+from analysis.read.files import Count, Number, Positive, Schema, Text, checked
+from traces.common.errors import InputError
+from traces.common.json import read_json
 
 ENDING = ".calibration.json"
 MAPS = {

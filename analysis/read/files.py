@@ -1,4 +1,4 @@
-"""Reading JSON files against a schema: whatever is wrong with one is told in one line."""
+"""Files against a schema: whatever is wrong with one is told in one line."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from traces.errors import InputError
-from traces.strict_json import loads
+from traces.common.errors import InputError
 
 _LONGEST = 40  # characters of a value in a message
+_WORDS = {"model_type": "a mapping", "dict_type": "a mapping", "too_short": "more entries"}
 
 
 class Schema(BaseModel):
@@ -27,17 +27,6 @@ Number = Annotated[float, Field(ge=0)]
 Above0 = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1 + 1e-9)]  # sums of seconds round
 Model = TypeVar("Model", bound=Schema)
-
-
-def read_json(path: Path, expected: str) -> Any:
-    """The file's content; InputError naming the file and what was `expected` in it."""
-    try:
-        return loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path}: unreadable ({error.strerror})") from error
-    except ValueError as error:  # JSON and UTF-8 alike
-        reason = str(error).splitlines()[0]
-        raise InputError(f"{path}: not JSON ({reason}), expected {expected}") from error
 
 
 def checked(model: type[Model], data: Any, path: Path) -> Model:
@@ -57,7 +46,7 @@ def fault(error: ValidationError) -> str:
             name += f"[{key}]" if isinstance(key, int) else f"{'.' if name else ''}{key}"
     if first["type"] == "missing":
         return f"incomplete: {name} is missing"
-    words = first["msg"].removeprefix("Value error, ")
+    words = _WORDS.get(first["type"], first["msg"].removeprefix("Value error, "))
     if first["type"] == "value_error":
         return f"{name} {words}".lstrip()
     value = repr(first["input"])

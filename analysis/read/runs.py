@@ -36,9 +36,9 @@ from analysis.read.files import (
     Text,
     checked,
     flat,
-    read_json,
 )
-from traces.errors import InputError
+from traces.common.errors import InputError
+from traces.common.json import read_json
 
 FILE_NAME = "summary.json"
 SOURCES = ("measured", "interpolated", "modelled", "clamped")  # of a step's time
@@ -57,11 +57,14 @@ Budget = Annotated[str, Field(pattern=r"^\d+$")]
 class _Trace(Schema):
     recording: Text
     content_hash: Text
+    temperature: MaybeNumber = None
+    domains: list[str] | None = None
 
 
 class _Latency(Schema):
     profile: Text
     content_hash: Text | None = None
+    num_gpus: Positive | None = None
 
 
 class _Server(Schema):

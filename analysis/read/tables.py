@@ -1,4 +1,4 @@
-"""The parquet tables beside a run's summary, checked before anything is computed from them."""
+"""The parquet tables beside a run's summary, and where a window's time went by them."""
 
 from __future__ import annotations
 
@@ -10,31 +10,9 @@ from typing import Any
 import numpy as np
 import pandas
 
-from traces.errors import InputError
-from traces.strict_json import first_twice
+from traces.common.columns import COUNTS, SECONDS, SOME_SECONDS, WHOLE, Kind, read_columns
 
 STEPS, REQUESTS = "steps.parquet", "requests.parquet"
-ROWS_PER_BYTE = 8  # times hardly ever repeat: a file that holds more rows was made to burst
-LARGEST_S = 1e12
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """Accepted dtype kinds and range of a column; `missing`: NaN stands for what never was."""
-
-    dtypes: str
-    least: float
-    most: float
-    accepted: str
-    missing: bool = False
-
-
-FLAGS = Kind("b", 0, 1, "true or false")
-WHOLE = Kind("iu", 0, 2**53, "whole numbers from 0")
-COUNTS = Kind("iu", 1, 2**53, "whole numbers from 1")
-SECONDS = Kind("f", 0, LARGEST_S, "finite seconds from 0")
-SOME_SECONDS = Kind("f", 0, LARGEST_S, "seconds from 0, or none", missing=True)
-
 _OF_STEPS = {
     "batch": COUNTS, "draft_nodes": WHOLE, "time_s": SECONDS, "step_s": SECONDS, "replica": WHOLE,
 }  # fmt: skip
@@ -49,81 +27,11 @@ class Spent:
     idle_s: float  # no request there
 
 
-def read_columns(
+def read_frame(
     path: Path, kinds: Mapping[str, Kind], what: str, rows: int | None = None
 ) -> pandas.DataFrame:
-    """The columns of `kinds`, in the file's order or, with a column `request`, by its numbers.
-
-    Args:
-        what: the file holds, for messages. rows: that it must have; None: any.
-
-    Raises:
-        InputError: a file that is damaged, lacks a column, or holds what a column cannot.
-    """
-    import pyarrow
-    from pyarrow import parquet
-
-    if not path.is_file():  # a pipe might never end
-        raise InputError(f"{path}: no regular file, expected {what} of a finished run")
-    try:
-        names = _names(path, rows, what)
-        missing = [name for name in kinds if name not in names]
-        if missing:
-            raise InputError(
-                f"{path}: no column {missing[0]}; accepted: a run made by this version"
-            )
-        order = ["request"] if "request" in names else []
-        table = parquet.read_table(path, columns=[*dict.fromkeys([*kinds, *order])])
-        table = table.sort_by("request") if order else table  # a long run's come as they end
-        columns = {name: table[name].to_numpy() for name in (*kinds, *order)}
-    except InputError:
-        raise
-    except (OSError, ValueError, KeyError, TypeError, pyarrow.ArrowException) as error:
-        raise InputError(f"{path}: unreadable, expected {what} of a finished run") from error
-    for name, kind in kinds.items():
-        _check(path, name, columns[name], kind)
-    if order:
-        _check_numbers(path, columns["request"])
-    return pandas.DataFrame({name: columns[name] for name in kinds})
-
-
-def _names(path: Path, rows: int | None, what: str) -> list[str]:
-    from pyarrow import parquet
-
-    metadata = parquet.read_metadata(path)
-    most = ROWS_PER_BYTE * path.stat().st_size
-    if metadata.num_rows > most or rows not in (None, metadata.num_rows):
-        wanted = f"at most {most}" if rows is None else str(rows)
-        raise InputError(f"{path}: {metadata.num_rows} rows, expected {what} of a run, {wanted}")
-    names = list(metadata.schema.to_arrow_schema().names)
-    twice = first_twice(names)
-    if twice is not None:
-        raise InputError(f"{path}: column {twice!r:.60} is there twice; accepted: once")
-    return names
-
-
-def _check(path: Path, name: str, column: np.ndarray, kind: Kind) -> None:
-    if column.dtype.kind not in kind.dtypes:
-        raise InputError(
-            f"{path}: column {name} holds {column.dtype}, without gaps expected {kind.accepted}"
-        )
-    inside = (column >= kind.least) & (column <= kind.most)
-    bad = ~inside & ~np.isnan(column) if kind.missing else ~inside
-    if bad.any():
-        row = int(bad.argmax())
-        raise InputError(
-            f"{path}: row {row}, column {name}: {column[row]}, expected {kind.accepted}"
-        )
-
-
-def _check_numbers(path: Path, request: np.ndarray) -> None:
-    """Sorted, the N requests are 0 to N - 1: none is there twice, and none is missing."""
-    wrong = np.flatnonzero(request != np.arange(len(request)))
-    if len(wrong):
-        raise InputError(
-            f"{path}: column request holds {request[wrong[0]]!s:.40} as number {wrong[0]} by size, "
-            f"expected 0 to {len(request) - 1}, each once"
-        )
+    """The columns of `kinds`; see `traces.common.columns.read_columns`."""
+    return pandas.DataFrame(read_columns(path, kinds, what, rows))
 
 
 def read_steps(path: Path, *names: str) -> pandas.DataFrame | None:
@@ -131,7 +39,7 @@ def read_steps(path: Path, *names: str) -> pandas.DataFrame | None:
     file = path.with_name(STEPS)
     if not file.is_file():
         return None
-    return read_columns(file, {name: _OF_STEPS[name] for name in names}, "the steps")
+    return read_frame(file, {name: _OF_STEPS[name] for name in names}, "the steps")
 
 
 def window_of(data: Mapping[str, Any]) -> tuple[float, float] | None:
@@ -181,7 +89,7 @@ def _idle_s(path: Path, data: Mapping[str, Any], window, replicas: int) -> float
         return None
     kinds = {"arrival_s": SOME_SECONDS, "finish_s": SOME_SECONDS}
     kinds |= {"replica": WHOLE} if replicas > 1 else {}
-    stays = read_columns(file, kinds, "the requests", data["num_prompts"])
+    stays = read_frame(file, kinds, "the requests", data["num_prompts"])
     own = stays["replica"] if replicas > 1 else pandas.Series(0, stays.index)
     length_s = window[1] - window[0]
     return sum(length_s - _covered_s(stays[own == one], *window) for one in range(replicas))

@@ -21,9 +21,9 @@ from analysis.read.files import (
     Schema,
     Text,
     checked,
-    read_json,
 )
-from traces.errors import InputError
+from traces.common.errors import InputError
+from traces.common.json import read_json
 
 FILE_NAME = "validation.json"
 METRICS = ("output_throughput", "median_tpot_ms", "step_ms")

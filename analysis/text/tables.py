@@ -29,7 +29,8 @@ def tables(comparison: Comparison, metrics: Sequence[Metric], label: str = "") -
     """One for each load; the best mean of a column is marked, unless all are equal.
 
     Records of CSV hold means, half widths of intervals (``_ci95``) and counts (``_n``) in the units
-    of the summaries, and under ``best`` the metrics whose best mean at this load the row has. label: of LaTeX, before what tells the load.
+    of the summaries, and under ``best`` the metrics whose best mean at this load the row has.
+    label: of LaTeX, before what tells the load.
     """
     found = {metric.key: comparison.estimates(metric.key) for metric in metrics}
     made = []

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from analysis.profiles import read_profile as read_for_figures
 from simulator.cli.errors import one_line
 from simulator.cli.overrides import overrides_of
 from simulator.cost import StepCost, build_step_cost, read_profile
@@ -169,12 +168,6 @@ def _check_cost(folder: Path, found: StepCost, good: StepCost) -> None:
     assert found.profile.name != "" or good.profile.name == ""
 
 
-def _check_slices(folder: Path, found: Any, good: Any) -> None:
-    for one in found.slices:
-        assert all(low < high for low, high in zip(one.tokens, one.tokens[1:]))
-        assert all(0 < ms < math.inf for ms in one.verify_ms)
-
-
 DAMAGE = {"*.yaml": yaml_damaged, "*.csv": csv_damaged}
 TARGETS = [
     Target(
@@ -183,13 +176,6 @@ TARGETS = [
         DAMAGE,
         lambda f: read_profile(f / "toy.csv"),
         check_profile,
-    ),
-    Target(
-        "profile in figures",
-        make_profile,
-        {"toy.yaml": yaml_damaged, "toy.csv": csv_damaged},
-        lambda folder: read_for_figures(folder / "toy.csv"),
-        _check_slices,
     ),
     Target(
         "latency=FILE.yaml", _make_engine, {"engine.yaml": yaml_damaged}, _read_engine, _check_cost

@@ -13,12 +13,12 @@ import numpy as np
 from pyarrow import parquet
 
 from analysis.__main__ import main
-from analysis.compare import compare
-from analysis.configs import read_configs
-from analysis.reliability import read_reliability
-from analysis.steps import read_steps, steps_in_window
-from analysis.summaries import read_summaries
-from analysis.validation import read_validation
+from analysis.compare.comparison import compare
+from analysis.read.calibrations import read_reliability
+from analysis.read.runs import SOURCES, read_runs
+from analysis.read.tables import read_steps, steps_in_window
+from analysis.read.validations import read_validation
+from analysis.report.configs import read_configs
 from simulator.calibration.file import read_calibration
 from simulator.results.files import is_complete
 from tests.fuzz.cases import Target, command
@@ -40,17 +40,19 @@ def _rows(text: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text)))
 
 
-def _compare(folder: Path) -> tuple[list, str]:
+def _compare(folder: Path) -> tuple[Any, str]:
     words = ("--no-figures", "--format", "csv")
-    return read_summaries([folder]), command(main, folder / "a", folder / "b", *words)
+    return read_runs([folder]), command(main, folder / "a", folder / "b", *words)
 
 
-def _check_compared(folder: Path, found: tuple[list, str], good: tuple[list, str]) -> None:
-    summaries, text = found
-    for one in summaries:
-        data = one.data
+def _check_compared(folder: Path, found: tuple[Any, str], good: tuple[Any, str]) -> None:
+    runs, text = found
+    for data in runs["data"]:
         assert data["completed"] == data["num_prompts"] > 0
-        assert all(0 <= share <= 1 + 1e-9 for share in one.cost_shares.values())
+        assert all(
+            0 <= share <= 1 + 1e-9
+            for share in (data["cost_shares"]["time"][name] for name in SOURCES)
+        )
         assert data["share_verified_accepted"] is None or 0 <= data["share_verified_accepted"] <= 1
         assert 0 <= data["output_throughput"] < math.inf
         times = (data["median_tpot_ms"], data["p99_tpot_ms"])
@@ -112,8 +114,9 @@ def _is_number(cell: str) -> bool:
 
 
 def _steps(folder: Path) -> Any:
-    (run,) = read_summaries([folder / "a"])
-    return read_steps(run, "batch", "draft_nodes", "time_s", "step_s"), steps_in_window(run)
+    (run,) = read_runs([folder / "a"]).itertuples()
+    steps = read_steps(run.path, "batch", "draft_nodes", "time_s", "step_s")
+    return steps, steps_in_window(run.path, run.data)
 
 
 def _check_steps(folder: Path, found: Any, good: Any) -> None:
@@ -141,7 +144,7 @@ def _check_cost(folder: Path, found: str, good: str) -> None:
 
 
 def _configs(folder: Path) -> Any:
-    return [read_configs(one) for one in compare(read_summaries([folder]))]
+    return [read_configs(one) for one in compare(read_runs([folder]))]
 
 
 def _check_reliability(folder: Path, found: Any, good: Any) -> None:
@@ -149,8 +152,8 @@ def _check_reliability(folder: Path, found: Any, good: Any) -> None:
         for curve in curves.values():
             assert 0 <= curve.ece <= 1
             for bins in (curve.bins, curve.log_bins):
-                assert sum(one.count for one in bins) == found.count[level]
-                assert all(0 <= one.share <= 1 and 0 <= one.mean <= 1 for one in bins)
+                assert bins["count"].sum() == found.count[level]
+                assert bins[["share", "mean"]].stack().between(0, 1).all()
 
 
 def _check_calibration(folder: Path, found: Any, good: Any) -> None:
@@ -165,9 +168,9 @@ def _check_calibration(folder: Path, found: Any, good: Any) -> None:
 
 
 def _check_validation(folder: Path, found: Any, good: Any) -> None:
-    for cell in found.cells:
-        error = cell.predicted / cell.throughput - 1
-        assert math.isclose(error, cell.error["output_throughput"], rel_tol=2e-3, abs_tol=2e-3)
+    for cell in found.cells.itertuples():
+        error = cell.output_throughput_predicted / cell.output_throughput - 1
+        assert math.isclose(error, cell.output_throughput_error, rel_tol=2e-3, abs_tol=2e-3)
 
 
 def _kept(folder: Path) -> None:

@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from analysis.tables import PIPED_WIDTH
 from simulator.studies.host_terms.fit import Fit, Judged
 from traces.common.errors import InputError
+from traces.common.table import PIPED_WIDTH
 
 
 def write_latency(path: Path, fit: Fit) -> Path:

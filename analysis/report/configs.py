@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analysis.compare import Comparison
+from analysis.compare.comparison import Comparison
+from analysis.compare.settings import differing
 from analysis.look import in_order, natural
-from analysis.summaries import Summary
 from traces.common.errors import InputError
+from traces.common.yaml import load_yaml
 
 FILE_NAME = Path(".hydra", "config.yaml")
 _OF_SUMMARY = (
@@ -37,38 +38,28 @@ def read_configs(comparison: Comparison) -> Configs:
     Raises:
         InputError: a configuration that is damaged.
     """
+    runs, missing = comparison.runs, 0
     found: list[tuple[str, Flat]] = []
-    missing = 0
-    for block in comparison.blocks:
-        for row in block.rows:
-            for run in row.runs:
-                flat = _of_folder(run)
-                missing += flat is None
-                found.append((row.label, _of_summary(run) if flat is None else flat))
-    shared = _shared([flat for _, flat in found])
-    own: dict[str, dict[str, set[str]]] = {}
+    for label, path, data in zip(runs["label"], runs["path"], runs["data"], strict=True):
+        node = _of_folder(path.parent / FILE_NAME)
+        missing += node is None
+        if node is None:
+            node = {key: data[key] for key in _OF_SUMMARY if key in data}
+        found.append((label, dict(_flat(node))))
+    apart = differing([flat for _, flat in found])
+    own: dict[str, dict[str, set[str]]] = {label: {} for label in in_order(runs["label"])}
     for label, flat in found:
-        values = own.setdefault(label, {})
-        for key, value in flat.items():
-            if key not in shared:
-                values.setdefault(key, set()).add(value)
+        for key in flat.keys() & apart:
+            own[label].setdefault(key, set()).add(flat[key])
     by_label = {
-        label: {key: sorted(own[label][key], key=natural) for key in own[label]}
-        for label in in_order(own)
+        label: {key: sorted(values, key=natural) for key, values in one.items()}
+        for label, one in own.items()
     }
-    return Configs(shared, by_label, missing)
+    first = found[0][1]
+    return Configs({key: first[key] for key in first if key not in apart}, by_label, missing)
 
 
-def _shared(every: Sequence[Flat]) -> Flat:
-    first = every[0]
-    same = {key for key in first if all(one.get(key) == first[key] for one in every)}
-    return {key: first[key] for key in first if key in same}
-
-
-def _of_folder(run: Summary) -> Flat | None:
-    from traces.common.yaml import load_yaml
-
-    path = run.path.parent / FILE_NAME
+def _of_folder(path: Path) -> Mapping[str, Any] | None:
     if not path.is_file():
         return None
     try:
@@ -77,11 +68,7 @@ def _of_folder(run: Summary) -> Flat | None:
         raise InputError(f"{path}: unreadable, expected the configuration of a run") from error
     if not isinstance(node, dict):
         raise InputError(f"{path}: holds {node!r:.40}, expected the configuration of a run")
-    return dict(_flat(node))
-
-
-def _of_summary(run: Summary) -> Flat:
-    return dict(_flat({key: run.data[key] for key in _OF_SUMMARY if key in run.data}))
+    return node
 
 
 def _flat(node: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

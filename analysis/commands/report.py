@@ -1,35 +1,18 @@
-"""`python -m analysis report RUNS... --out report.html`: everything about some runs in one page.
-
-The page needs nothing beside itself: figures are inside it as SVG, nothing is fetched, and there is
-no script in it.
-"""
+"""`python -m analysis report RUNS... --out report.html`: everything about some runs in one page."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
-from analysis.compare import BASELINE
-from analysis.figure_files import staged
-from analysis.figures import KINDS, chosen, draw
-from analysis.inputs import Inputs, read_inputs
-from analysis.metrics import choose_metrics
+from analysis.commands import add_inputs
+from analysis.figures.draw import KINDS
 from traces.common.errors import InputError
-
-_ORDER = (
-    "throughput", "pareto", "goodput", "domains", "budget", "acceptance", "nodes", "time",
-    "latency", "prefix_mass", "reliability", "live",
-)  # fmt: skip
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
-    parser.add_argument(
-        "inputs",
-        metavar="RUNS",
-        nargs="+",
-        help="folders of runs, validations, calibrations; a profile's .csv; a recording",
-    )
+    add_inputs(parser)
     parser.add_argument(
         "--out",
         type=Path,
@@ -44,9 +27,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--metric", action="append", metavar="KEY[,KEY...]", help="columns of the tables"
     )
-    parser.add_argument(
-        "--baseline", default=BASELINE, metavar="POLICY", help=f"of ratios (default: {BASELINE})"
-    )
 
 
 def run(args: argparse.Namespace, command: str) -> list[Path]:
@@ -56,36 +36,26 @@ def run(args: argparse.Namespace, command: str) -> list[Path]:
         InputError: an input, figure or metric that is not accepted, or a path that cannot be
             written to; then no file is touched.
     """
+    from analysis.compare.metrics import choose_metrics
+    from analysis.figures.draw import chosen, draw, staged
+    from analysis.figures.parts import read_inputs
+    from analysis.report.page import ORDER, Content, page
+
     if args.out.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"--out {args.out}; accepted: a file that ends in .html")
     inputs = read_inputs(args.inputs, args.baseline)
-    return [write_report(inputs, args, command)]
-
-
-def write_report(inputs: Inputs, args: argparse.Namespace, command: str) -> Path:
-    """Draw, lay out and write."""
-    from analysis.report_page import Content, page
-
     names = chosen(args.only)
     if not (args.only or inputs.recordings):
         names.remove("prefix_mass")  # of others' recordings alone
-    names = [name for name in _ORDER if name in names]
     left_out: list[str] = []
+    names = [name for name in ORDER if name in names]
     drawn = draw(inputs, names, strict=bool(args.only), say=left_out.append)
-    wanted = [name for text in args.metric or () for name in text.split(",") if name]
-    content = Content(
-        inputs=inputs,
-        drawn=drawn,
-        left_out=left_out,
-        metrics=choose_metrics(wanted, inputs.summaries, args.baseline),
-        title=args.title,
-        command=command,
-    )
-    text = page(content)
+    metrics = choose_metrics(args.metric, inputs.runs, args.baseline)
+    text = page(Content(inputs, drawn, left_out, metrics, args.title, command))
     try:
         args.out.parent.mkdir(parents=True, exist_ok=True)
         with staged() as files:
             files.add(args.out).write_text(text, encoding="utf-8")
     except OSError as error:
         raise InputError(f"{args.out}: cannot write here ({error.strerror})") from error
-    return args.out
+    return [args.out]

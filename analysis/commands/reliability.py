@@ -1,0 +1,41 @@
+"""`python -m analysis reliability FILE...`: what a drafter's probabilities come to, as diagrams.
+
+Reads the files that the simulator's task `calibrate` writes.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from analysis.commands import add_out
+from analysis.figures.draw import write
+from analysis.read.calibrations import ENDING, SPLITS, read_reliability
+from traces.common.errors import InputError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
+    parser.add_argument("files", metavar="FILE", nargs="+", help=f"RECORDING{ENDING}")
+    add_out(parser)
+    parser.add_argument(
+        "--split", choices=SPLITS, help="default: tuning, which nothing was fitted on, if there"
+    )
+
+
+def run(args: argparse.Namespace, command: str) -> list[Path]:
+    """Draw one figure per file, as PNG, PDF and SVG with its caption; returns what was written.
+
+    Raises InputError, and writes nothing, for a file that holds no such measurements.
+    """
+    from analysis.figures.drawing import style
+    from analysis.figures.reliability import reliability_drawing
+
+    found = [read_reliability(Path(file), args.split) for file in args.files]
+    with style():
+        drawn = [reliability_drawing(one) for one in found]
+    names = [one.name for one in drawn]
+    for at, one in enumerate(found):
+        if names[at] in names[:at]:
+            raise InputError(f"two files are of {one.name}; accepted: one for each recording")
+    return write(drawn, args.out, command)

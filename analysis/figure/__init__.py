@@ -1,1 +1,0 @@
-"""One file per figure: what it takes from the results, and how it is drawn."""

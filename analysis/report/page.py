@@ -1,0 +1,167 @@
+"""What the page of a report shows: filled into the template ``page.html.j2`` beside this file.
+
+The page needs nothing beside itself: figures are inside it as SVG, nothing is fetched, and there is
+no script in it.
+"""
+
+from __future__ import annotations
+
+import os
+from base64 import b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Any
+
+import jinja2
+from markupsafe import Markup, escape
+
+from analysis.compare.comparison import Comparison
+from analysis.compare.metrics import Metric
+from analysis.figures.draw import METADATA
+from analysis.figures.drawing import style
+from analysis.figures.parts import Drawing, Inputs
+from analysis.look import look_of, policy_name
+from analysis.report.configs import read_configs
+from analysis.text.notes import notes
+from analysis.text.tables import tables
+from analysis.text.validation import facts
+from analysis.text.warnings import warnings
+from traces.common.table import Table
+
+ORDER = (
+    "throughput", "pareto", "goodput", "domains", "budget", "acceptance", "nodes", "time",
+    "latency", "prefix_mass", "reliability", "live",
+)  # fmt: skip
+_RUN_COLUMNS = ("folder", "policy", "load", "seed", "requests", "output tokens/s", "config hash")
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What the page is made of."""
+
+    inputs: Inputs
+    drawn: Sequence[Drawing]
+    left_out: Sequence[str]  # lines on figures that could not be drawn
+    metrics: Sequence[Metric]
+    title: str | None
+    command: str
+
+
+def page(content: Content) -> str:
+    """The whole document."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("analysis.report", "."),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_shown,
+    )
+    environment.globals |= {"colour": lambda label: look_of(policy_name(label)).colour}
+    environment.filters["svg"] = _svg
+    inputs = content.inputs
+    return environment.get_template("page.html.j2").render(
+        title=content.title or _title(inputs),
+        summary=_summary(inputs),
+        settings=[_setting(content, one) for one in inputs.comparisons],
+        others=[one for one in content.drawn if one.comparison is None],
+        validations=[facts(one) for one in inputs.validations],
+        left_out=content.left_out,
+        command=content.command,
+    )
+
+
+def _shown(value: Any) -> Any:
+    """A text that cannot become markup; what no document may hold is shown as ?."""
+    if isinstance(value, Markup):
+        return value
+    return escape("".join(c if c.isprintable() or c in "\n\t" else "?" for c in str(value)))
+
+
+def _svg(drawing: Drawing) -> str:
+    """The drawing as SVG in an address, the same bytes each time."""
+    out = BytesIO()
+    with style():
+        drawing.figure.savefig(out, format="svg", metadata=METADATA["svg"])
+    return Markup(f"data:image/svg+xml;base64,{b64encode(out.getvalue()).decode('ascii')}")
+
+
+def _title(inputs: Inputs) -> str:
+    names = list(dict.fromkeys(one.title for one in inputs.comparisons))
+    more = f" and {len(names) - 2} more" if len(names) > 2 else ""
+    return "; ".join(names[:2]) + more or "Measurements"
+
+
+def _summary(inputs: Inputs) -> str:
+    parts = []
+    if inputs.comparisons:
+        labels = {label for one in inputs.comparisons for label in one.labels}
+        loads = {load for one in inputs.comparisons for load in one.rows["load"]}
+        parts.append(
+            f"{_count(len(inputs.runs), 'run')}: {_count(len(labels), 'policy', 'policies')}, "
+            f"{_count(len(loads), 'load')}, {_count(inputs.runs['seed'].nunique(), 'seed')}"
+        )
+    for kind, word in ((inputs.validations, "validation"), (inputs.calibrations, "calibration")):
+        parts += [_count(len(kind), word)] if kind else []
+    return "; ".join(parts) + "." if parts else ""
+
+
+def _count(number: int, word: str, many: str = "") -> str:
+    return f"{number} {word if number == 1 else many or word + 's'}"
+
+
+def _setting(content: Content, one: Comparison) -> dict[str, Any]:
+    """What the section of one setting shows."""
+    several = len(content.inputs.comparisons) > 1
+    configs = read_configs(one)
+    return {
+        "title": one.title if several else "Comparison",
+        "warnings": warnings(one),
+        "figures": [drawing for drawing in content.drawn if drawing.comparison is one],
+        "tables": tables(one, content.metrics),
+        "facts": notes(one),
+        "provenance": list(_provenance(one)),
+        "content_hash": one.trace["content_hash"],
+        "configs": [
+            ("Shared by every run", _lines({key: [one] for key, one in configs.shared.items()})),
+            *((label, _lines(own)) for label, own in configs.by_label.items()),
+        ],
+        "without_file": configs.without_file,
+        "runs": _runs(one),
+        "works": sorted(
+            {str(data["workload"]) for data in one.runs["data"] if data.get("workload")}
+        ),
+    }
+
+
+def _provenance(one: Comparison) -> Iterator[tuple[str, Table]]:
+    nodes = {"recording": one.trace, "latency": one.latency, "server": one.first.get("server")}
+    for name, node in nodes.items():
+        rows = [[key, "" if value is None else str(value)] for key, value in (node or {}).items()]
+        yield name, Table(("key", "value"), sorted(rows), align="ll")
+
+
+def _lines(values: Mapping[str, Sequence[str]]) -> str:
+    lines = [f"{key}: {' | '.join(one)}" for key, one in sorted(values.items())]
+    return "\n".join(lines) or "nothing"
+
+
+def _runs(comparison: Comparison) -> Table:
+    """Every run with its folder, below the one that holds them all."""
+    runs = comparison.runs
+    paths = [str(path.parent) for path in runs["path"]]
+    root = os.path.commonpath(paths) if len(paths) > 1 else os.path.dirname(paths[0])
+    rows = [
+        [
+            os.path.relpath(run.path.parent, root),
+            run.label,
+            run.load.title,
+            str(run.seed),
+            str(run.num_prompts),
+            f"{run.output_throughput:.1f}",
+            str(run.data.get("config_hash") or "")[:16],
+        ]
+        for run in runs.itertuples()
+    ]
+    return Table(_RUN_COLUMNS, rows, align="lllrrrl")
