@@ -12,7 +12,7 @@ from simulator.cost.kv_memory import kv_tokens_of, kv_tokens_that_fit
 from simulator.cost.roofline import ROOFLINE, read_roofline
 from simulator.cost.settings import Engine
 from simulator.cost.step_cost import StepCost
-from simulator.cost.step_time import Source, SourceTally, StepTime, shares
+from simulator.cost.step_time import Source, StepTime, shares
 from traces.common.errors import InputError
 from traces.profiles.profile import LatencyProfile, find_profile, known_profiles, read_profile
 from traces.profiles.tables import DraftRow, PrefillRow, VerifyRow
@@ -75,7 +75,6 @@ __all__ = [
     "LatencyProfile",
     "PrefillRow",
     "Source",
-    "SourceTally",
     "StepCost",
     "StepTime",
     "VerifyRow",

@@ -15,8 +15,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-import numpy as np
-
 from traces.common.errors import InputError
 
 PER = ("request", "step")
@@ -74,29 +72,3 @@ def read_cliffs(value: Any) -> tuple[Cliff, ...]:
         if not isinstance(item, Mapping) or set(item) - set(names) or "above" not in item:
             raise InputError(f"latency.cliffs has {item!r}; accepted: {accepted}")
     return tuple(item if isinstance(item, Cliff) else Cliff(**item) for item in value)
-
-
-def even_largest(batch: int, total: Any) -> Any:
-    """The least that the largest of `batch` requests can have of `total` tokens."""
-    return -(-total // batch)
-
-
-def beyond(
-    cliffs: Sequence[Cliff], verify_s: float, total: int, largest: int
-) -> tuple[float, bool]:
-    """Seconds of a pass with its cliffs, and whether there are any."""
-    hit = False
-    for cliff in cliffs:
-        if (largest if cliff.of_request else total) > cliff.above:
-            verify_s, hit = verify_s * cliff.factor + cliff.add_ms * 1e-3, True
-    return verify_s, hit
-
-
-def beyond_many(
-    cliffs: Sequence[Cliff], verify_s: np.ndarray, total: np.ndarray, largest: np.ndarray
-) -> np.ndarray:
-    """`beyond` for (n,) passes: (n,) seconds, the same to the last bit."""
-    for cliff in cliffs:
-        over = (largest if cliff.of_request else total) > cliff.above
-        verify_s = np.where(over, verify_s * cliff.factor + cliff.add_ms * 1e-3, verify_s)
-    return verify_s

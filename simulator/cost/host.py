@@ -23,13 +23,13 @@ everything belongs into tree_step_s.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from itertools import product
-from typing import Any
 
 import numpy as np
 
+from simulator.cost.price import host_s
 from traces.common.errors import InputError
 
 LONGEST_S = 1e6  # more than any host work; sums stay finite
@@ -106,57 +106,7 @@ class HostOverhead:
             ordered: draft nodes put in order in all.
             fed: a plain step whose states a resting drafter will read.
         """
-        if drafted:
-            work_s, trees_s, bubble_s = self._round(nodes, requests, tree, ordered)
-        else:
-            work_s, trees_s, bubble_s = self.plain_s + self.plain_request_s * requests, 0.0, 0.0
-            work_s += self.fed_step_s if fed else 0.0
-        if not self.launch_s and not self.overlap:  # what `_seen` comes to, on every step's way
-            return work_s + bubble_s
-        return self._seen(work_s, trees_s, bubble_s, device_s, min, max)
-
-    def seen_curve_s(
-        self,
-        nodes: np.ndarray,
-        device_s: np.ndarray,
-        *,
-        requests: int,
-        tree: np.ndarray,
-        ordered: int = 0,
-    ) -> np.ndarray:
-        """`seen_s` of n steps that draft, to the last bit: (n,) seconds.
-
-        Args:
-            nodes, device_s: (n,) as there.
-            requests, ordered: the same in all of them.
-            tree: (n,) bool, whether each verifies trees.
-        """
-        work = self._round(nodes, requests, tree, ordered)
-        return self._seen(*work, device_s, np.minimum, np.maximum)
-
-    def _round(self, nodes: Any, requests: int, tree: Any, ordered: int) -> tuple[Any, Any, Any]:
-        """Work of a step that drafts, its part for nodes and trees, its bubble; arrays or not."""
-        nodes_s, step_s = self.node_s * nodes, self.tree_step_s * tree
-        trees_s = (self.tree_request_s * requests + self.kv_move_token_s * nodes) * tree
-        work_s = self.round_s + nodes_s + step_s
-        work_s = work_s + (self.request_s * requests + self.ordered_node_s * ordered) + trees_s
-        return work_s, nodes_s + step_s + trees_s, self.bubble_s * tree
-
-    def _seen(
-        self, work_s: Any, trees_s: Any, bubble_s: Any, device_s: Any, low: Callable, high: Callable
-    ) -> Any:
-        """The module's rule; `low` and `high` are min and max, of numbers or of arrays."""
-        slack_s = 0.0
-        if self.launch_s:
-            slack_s = high(self.launch_s - device_s, 0.0)
-            hidden_s = low(trees_s, slack_s)
-            left_s = slack_s - hidden_s
-            work_s = work_s - hidden_s
-            device_s = device_s + high(left_s - bubble_s, 0.0)
-            bubble_s = high(bubble_s - left_s, 0.0)
-        if self.overlap:
-            work_s = high(work_s - device_s, 0.0)
-        return slack_s + work_s + bubble_s
+        return host_s(self, nodes, device_s, requests, drafted, tree, ordered, fed)
 
 
 TERMS = (

@@ -16,8 +16,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 
-import numpy as np
-
 from simulator.cost.step_time import Source
 from traces.common.errors import InputError
 from traces.profiles.header import DTYPE_BYTES, ProfileHeader
@@ -34,14 +32,13 @@ class PrefillCurve:
     no tokens at no time. Without any row prefill is free.
     """
 
-    __slots__ = ("_ms", "_sizes", "ms", "sizes", "slope_ms")
+    __slots__ = ("ms", "sizes", "slope_ms")
 
     def __init__(self, rows: Sequence[PrefillRow]) -> None:
         self.sizes = [row.prompt_tokens for row in rows]
         self.ms = [row.prefill_ms for row in rows]
         sizes, ms = [0, *self.sizes], [0.0, *self.ms]
         self.slope_ms = max(0.0, (ms[-1] - ms[-2]) / (sizes[-1] - sizes[-2])) if rows else 0.0
-        self._sizes, self._ms = np.array(self.sizes, np.int64), np.array(self.ms, float)
 
     @property
     def last(self) -> int:
@@ -65,24 +62,6 @@ class PrefillCurve:
             return ms[0]
         share = (tokens - sizes[high - 1]) / (sizes[high] - sizes[high - 1])
         return ms[high - 1] + share * (ms[high] - ms[high - 1])
-
-    def many(self, tokens: np.ndarray) -> np.ndarray:
-        """`at` for (n,) prompts, the same to the last bit: (n,) milliseconds."""
-        sizes, ms = self._sizes, self._ms
-        if not len(sizes):
-            return np.zeros(len(tokens))
-        beyond = ms[-1] + self.slope_ms * (tokens - sizes[-1])
-        if len(sizes) == 1:
-            return np.where(tokens >= sizes[-1], beyond, ms[0])
-        high = np.clip(sizes.searchsorted(tokens), 1, len(sizes) - 1)
-        share = (tokens - sizes[high - 1]) / (sizes[high] - sizes[high - 1])
-        inside = ms[high - 1] + share * (ms[high] - ms[high - 1])
-        inside = np.where(tokens <= sizes[0], ms[0], inside)
-        return np.where(tokens >= sizes[-1], beyond, inside)
-
-    def modelled(self, tokens: np.ndarray) -> np.ndarray:
-        """(n,) bool: prompts longer than the table."""
-        return (tokens > self.last) & (self.last > 0)
 
     def bits(self, tokens: int) -> int:
         """Source of `at`; measured where prefill is free, as it is left out there."""
@@ -138,16 +117,6 @@ class ModelledPrefill:
         """Milliseconds of a pass over ``tokens``."""
         pairs = tokens * (tokens + 1) / 2
         return max(self.weights_ms, self.linear_ms * tokens) + self.attention_ms * pairs
-
-    def many(self, tokens: np.ndarray) -> np.ndarray:
-        """`at` for (n,) prompts, the same to the last bit: (n,) milliseconds."""
-        pairs = tokens * (tokens + 1) / 2
-        linear = np.maximum(self.weights_ms, self.linear_ms * tokens)
-        return linear + self.attention_ms * pairs
-
-    def modelled(self, tokens: np.ndarray) -> np.ndarray:
-        """(n,) bool: all."""
-        return np.ones(len(tokens), bool)
 
     def bits(self, _tokens: int) -> int:
         """Source of `at`."""

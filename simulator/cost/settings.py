@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
-from simulator.cost.captured_graphs import read_graph_sizes
 from simulator.cost.cliffs import Cliff, read_cliffs
 from simulator.cost.prefill import PREFILLS
 from traces.common.errors import InputError
@@ -22,7 +23,7 @@ class Engine:
     tree). strict: refuse, instead of flagging, what lies outside the table. draft_steps: drafter
     steps per round. mode: ``eager`` bounds steps by the host's kernel launches (``host.launch_s``),
     ``graphs`` does not; None: as the profile was measured, which needs no bound either.
-    graph_sizes: captured sizes in total tokens, instead of the profile's (see `graphs`). cliffs:
+    graph_sizes: captured sizes in total tokens, instead of the profile's (see `step_cost`). cliffs:
     jumps of the target's cost (see `cliffs`). prefill: ``table``, ``modelled`` or ``none`` (see
     `prefill_model`); None: the profile's table, if any. prefill_efficiency: of a modelled one.
 
@@ -65,3 +66,20 @@ def _choice(name: str, value: Any, accepted: tuple[str, ...], optional: bool = F
     if not isinstance(value, str) or value not in accepted:
         listed = ", ".join((*accepted, "null") if optional else accepted)
         raise InputError(f"latency.{name} is {value!r}; accepted: {listed}")
+
+
+def read_graph_sizes(value: Any) -> tuple[int, ...] | None:
+    """Sizes of a ``latency.graph_sizes`` list; None: the profile's own.
+
+    Raises:
+        InputError: what is no list of rising sizes.
+    """
+    if value is None:
+        return None
+    listed = isinstance(value, Sequence) and not isinstance(value, str) and len(value) > 0
+    whole = listed and all(type(size) is int and size >= 1 for size in value)
+    if not whole or any(low >= high for low, high in pairwise(value)):
+        raise InputError(
+            f"latency.graph_sizes is {value!r}; accepted: null, or rising total tokens from 1 on"
+        )
+    return tuple(value)

@@ -31,33 +31,34 @@ value below it, the last secant beyond (`modelled`; refused by ``strict``), neve
 without a prefill table charges none, unless it is modelled (see `prefill_model`, which also says
 what a chunk of a prompt costs, alone or in a decoding step).
 
-What the engine adds: `graphs` (captured sizes of its own), `cliffs` (kernels), `host` (host work,
-bubbles and launches). A step beyond a cliff is `modelled`: no stopwatch read that number.
+Captured sizes of a deployment in place of the profile's (``graph_sizes``): up to the last one a
+pass is padded to the next and costs what the profile says at that size. Above it runs eagerly: it
+costs what the profile's eager rows say, at least the first of them. A profile without eager rows
+knows nothing about that; its table is read on and the answer is `modelled`.
+
+What the engine adds: `cliffs` (kernels), `host` (host work, bubbles and launches). A step beyond a
+cliff is `modelled`: no stopwatch read that number.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from simulator.cost.captured_graphs import GraphedVerify
-from simulator.cost.cliffs import beyond, beyond_many, even_largest
-from simulator.cost.draft import DraftTable
+from simulator import compiling
+from simulator.cost import price
 from simulator.cost.host import HostOverhead
-from simulator.cost.memo import CachedDraft, CachedVerify
 from simulator.cost.prefill import alone_ms, prefill_of, together_ms
+from simulator.cost.price import MODELLED, Host, Prices
 from simulator.cost.settings import Engine
 from simulator.cost.step_time import RESOLVED, Source, StepTime
-from simulator.cost.verify import VerifySurface
-from simulator.cost.width_probe import width_probe
 from traces.common.errors import InputError
 from traces.profiles.profile import LatencyProfile
 
-_MODELLED = int(Source.MODELLED)
 _REFUSED = int(Source.MODELLED | Source.CLAMPED)
 
 
@@ -72,6 +73,7 @@ class StepCost:
 
     Attributes:
         host: host work in force; its launch_s is 0 unless the mode is eager.
+        prices: the flat tables of `simulator.cost.price`.
         prefill: ``table``, ``modelled`` or ``none``.
 
     Raises:
@@ -89,17 +91,43 @@ class StepCost:
             host if self.mode == "eager" or not host.launch_s else replace(host, launch_s=0.0)
         )
         self.profile = profile
-        self._target = (
-            CachedVerify(VerifySurface(profile.verify, profile.header))
-            if engine.graph_sizes is None
-            else GraphedVerify(profile, engine.graph_sizes)
-        )
-        self._drafter = CachedDraft(DraftTable(profile.draft, profile.header))
         self.prefill, self._prefill = prefill_of(
             profile, engine.prefill, engine.prefill_efficiency, engine.strict
         )
-        self._kind = _MODELLED if profile.modelled else 0
-        self._padded = () if self.mode == "eager" else self.graph_sizes
+        self.prices = self._flat()
+
+    def _flat(self) -> Prices:
+        profile, cliffs, own = self.profile, self.cliffs, self.engine.graph_sizes
+        target = price.surface_of(profile.verify, profile.header)
+        rows = [row for row in profile.verify if not row.captured]
+        apart = own is not None and len(rows) not in (0, len(profile.verify))
+        host = {name: float(value) for name, value in asdict(self.host).items()}
+        return Prices(
+            target=target,
+            eager=price.surface_of(rows, profile.header) if apart else target,
+            sizes=tuple(own or ()),
+            eager_total=tuple(sorted({row.packed_tokens_total for row in rows})),
+            padded=() if self.mode == "eager" else tuple(self.graph_sizes),
+            drafts=price.drafts_of(profile.draft, profile.header),
+            draft_steps=float(self.draft_steps),
+            kind=MODELLED if profile.modelled else 0,
+            dense=self.packing == "dense",
+            cliff_above=tuple(cliff.above for cliff in cliffs),
+            cliff_factor=tuple(cliff.factor for cliff in cliffs),
+            cliff_add_s=tuple(cliff.add_ms * 1e-3 for cliff in cliffs),
+            cliff_of_request=tuple(cliff.of_request for cliff in cliffs),
+            host=Host(**host | {"overlap": self.host.overlap}),
+        )
+
+    @cached_property
+    def floor(self) -> Prices:
+        """See `price.floor_of`."""
+        return price.floor_of(self.prices)
+
+    @cached_property
+    def arrays(self) -> tuple[Prices, Prices]:
+        """`prices` and `floor` as arrays, for compiled code."""
+        return price.arrays_of(self.prices), price.arrays_of(self.floor)
 
     @property
     def num_gpus(self) -> int:
@@ -114,8 +142,7 @@ class StepCost:
 
     def executed(self, total: int) -> int:
         """Tokens that a verify pass of ``total`` runs: the next captured size, if there is one."""
-        index = bisect_left(self._padded, total)
-        return self._padded[index] if index < len(self._padded) else total
+        return price.executed_tokens(self.prices, total)
 
     def step(
         self,
@@ -147,41 +174,34 @@ class StepCost:
         batch = len(packed)
         if batch == 0 or packed.min() < 1:
             raise InputError(f"packed tokens {packed!r}; accepted: at least 1 for each request")
-        packed_total = total = int(np.add.reduce(packed))
-        largest = None
-        if self.cliffs or self.packing == "dense":
-            largest = int(packed.max())
-            total = total if self.packing == "ragged" else batch * largest
-        mean_context = float(np.add.reduce(context)) / batch
-        verify_s, bits = self._verify(batch, total, mean_context, largest)
-        draft_s = 0.0
-        if drafted:
-            draft_s, draft_bits = self._draft(batch, mean_context)
-            draft_s += self.host.catch_up_token_s * deferred
-            bits |= draft_bits
-        chunk_s, chunk_bits = self._chunks(chunks, total) if chunks else (0.0, 0)
-        host_s = self.host.seen_s(
-            packed_total - batch,
-            draft_s + verify_s + chunk_s,
-            requests=batch,
-            drafted=drafted,
-            tree=tree,
-            ordered=ordered,
-            fed=fed,
-        )
-        source = RESOLVED[bits | chunk_bits]
-        return StepTime(draft_s, verify_s, host_s, source, chunk_s, self.executed(total))
+        sums = int(np.add.reduce(packed)), int(packed.max()), np.add.reduce(context).item()
+        if self.strict:
+            self._check_step(batch, *sums, drafted)
+        asked = batch, *sums, drafted, tree, ordered, fed, deferred
+        draft_s, verify_s, host_s, bits, total = price.step_s(self.prices, *asked)
+        chunk_s = 0.0
+        if chunks:
+            chunk_s, chunk_bits = self._chunks(chunks, total)
+            bits, busy_s = bits | chunk_bits, draft_s + verify_s + chunk_s
+            nodes, terms = sums[0] - batch, (batch, drafted, tree, ordered, fed)
+            host_s = price.host_s(self.prices.host, nodes, busy_s, *terms)
+        return StepTime(draft_s, verify_s, host_s, RESOLVED[bits], chunk_s, self.executed(total))
 
     def verify_s(self, batch: int, total: int, context: float, largest: int | None = None) -> float:
         """Target seconds of a step of ``total`` packed tokens at a mean ``context``.
 
         largest: packed tokens of the largest request, for cliffs; None: all are alike.
         """
-        return self._verify(batch, total, context, largest)[0]
+        if self.strict:
+            self._check_pass(batch, total, context)
+        most = even_largest(batch, total) if largest is None else largest
+        return price.verify_s(self.prices, batch, float(total), context, most)[0]
 
     def draft_s(self, batch: int, context: float) -> float:
         """Drafter seconds of a round of ``batch`` requests, all ``draft_steps`` together."""
-        return self._draft(batch, context)[0]
+        if self.strict:
+            self._check_draft(batch, context)
+        return price.draft_s(self.prices, batch, context)[0]
 
     def prefill_s(self, tokens: int) -> float:
         """Seconds of the pass over a prompt of ``tokens``; 0 where prefill is free.
@@ -191,20 +211,6 @@ class StepCost:
         """
         self._check_prompt(tokens)
         return self._prefill.at(tokens) * 1e-3
-
-    def prefill_curve(self, tokens: np.ndarray) -> np.ndarray:
-        """`prefill_s` of (n,) prompts: (n,) seconds."""
-        tokens = np.asarray(tokens)
-        if len(tokens):
-            self._check_prompt(int(tokens.max()))
-        return self._prefill.many(tokens) * 1e-3
-
-    def prefill_modelled(self, tokens: np.ndarray) -> np.ndarray:
-        """(n,) bool: prompts whose prefill is no measurement, nor between two."""
-        tokens = np.asarray(tokens)
-        if self.profile.modelled and self.prefill == "table":
-            return np.ones(len(tokens), bool)
-        return self._prefill.modelled(tokens)
 
     def chunk_s(self, start: int, tokens: int) -> float:
         """Seconds of a pass over prompt tokens ``start`` to ``start + tokens`` alone.
@@ -227,12 +233,15 @@ class StepCost:
         """`verify_s` at (N,) totals, with (N,) tokens of the largest request: (N,) seconds."""
         totals = np.asarray(totals)
         if self.strict and len(totals):
-            self._verify(batch, int(totals.max()), context)
-        seconds = self._target.curve(batch, totals, context) * 1e-3
-        if not self.cliffs:
-            return seconds
-        most = even_largest(batch, totals) if largest is None else largest
-        return beyond_many(self.cliffs, seconds, totals, most)
+            self._check_pass(batch, int(totals.max()), context)
+        largest = even_largest(batch, totals) if largest is None else np.asarray(largest)
+        seconds = np.empty(len(totals))
+        if compiling.worth(len(totals)):
+            code, prices = compiling.compiled(price.__name__), self.arrays[0]
+        else:
+            code, prices, totals, largest = price, self.prices, totals.tolist(), largest.tolist()
+        code.verify_curve_s(prices, batch, totals, float(context), largest, seconds)
+        return seconds
 
     def width_probe(self, context: float = 1024) -> tuple[np.ndarray, np.ndarray]:
         """Batch-one points for a line fit (CAST, width rule), with the engine's own jumps.
@@ -244,32 +253,43 @@ class StepCost:
         Raises:
             InputError: the profile has no batch-one points.
         """
-        return width_probe(self.profile.described, self._target, self.cliffs, context)
-
-    def _verify(
-        self, batch: int, total: int, context: float, largest: int | None = None
-    ) -> tuple[float, int]:
-        ms, bits = self._target.at(batch, total, context)
-        if self.strict and bits & _REFUSED:
-            raise self._refusal(
-                f"a step of {batch} requests, {total} packed tokens", batch, context
+        surface, sizes = self.prices.target, self.prices.sizes
+        if surface.batch[0] != 1:
+            raise InputError(
+                f"{self.profile.described}: smallest batch {surface.batch[0]}; accepted for a "
+                "width probe: batch 1"
             )
-        seconds = ms * 1e-3
-        if self.cliffs:
-            most = even_largest(batch, total) if largest is None else largest
-            seconds, hit = beyond(self.cliffs, seconds, total, most)
-            bits |= _MODELLED if hit else 0
-        return seconds, bits | self._kind
+        curve = min(range(surface.slab[1]), key=lambda i: abs(surface.context[i] - context))
+        totals = surface.total[surface.curve[curve] : surface.curve[curve + 1]]
+        if sizes:  # captured ones inside the table, and behind the last of all what was measured
+            captured = [size for size in sizes if totals[0] <= size <= totals[-1]]
+            totals = captured + [total for total in totals if total > sizes[-1]] or totals
+        return self._probe_ms(np.array(totals), surface.context[curve])
 
-    def _draft(self, batch: int, context: float) -> tuple[float, int]:
-        ms, bits = self._drafter.at(batch, context)
-        if self.strict and bits & _REFUSED:
+    def _probe_ms(self, totals: np.ndarray, context: float) -> tuple[np.ndarray, np.ndarray]:
+        ms = [price.target_ms(self.prices, 1, total, context)[0] for total in totals.tolist()]
+        if not self.cliffs:
+            return totals, np.array(ms)
+        return totals, self.verify_curve_s(1, totals, context) * 1e3
+
+    def _check_step(self, batch: int, packed: int, largest: int, contexts: int, drafted) -> None:
+        total, context = batch * largest if self.prices.dense else packed, contexts / batch
+        self._check_pass(batch, total, context)
+        if drafted:
+            self._check_draft(batch, context)
+
+    def _check_pass(self, batch: int, total: int, context: float) -> None:
+        if price.target_ms(self.prices, batch, total, context)[1] & _REFUSED:
+            asked = f"a step of {batch} requests, {total} packed tokens"
+            raise self._refusal(asked, batch, context)
+
+    def _check_draft(self, batch: int, context: float) -> None:
+        if price.draft_ms(self.prices.drafts, batch, context)[1] & _REFUSED:
             raise self._refusal(f"a draft for {batch} requests", batch, context)
-        return ms * 1e-3 * self.draft_steps, bits | self._kind
 
     def _chunks(self, chunks: Sequence[tuple[int, int]], packed: int = 0) -> tuple[float, int]:
         """Seconds and Source bits that chunks add to a step of `packed` tokens."""
-        bits = self._kind if self.prefill == "table" else 0
+        bits = self.prices.kind if self.prefill == "table" else 0
         for start, tokens in chunks:
             self._check_prompt(start + tokens)
             bits |= self._prefill.bits(start + tokens)
@@ -284,11 +304,16 @@ class StepCost:
             )
 
     def _refusal(self, asked: str, batch: int, context: float) -> InputError:
-        surface, drafts = self._target.surface, self._drafter.drafts
-        batches = "any batch" if surface.any_batch else f"batches {surface.batches}"
-        low, high = surface.context_range(batch)
+        surface, drafts = self.prices.target, self.prices.drafts.batch
+        batches = "any batch" if surface.any_batch else f"batches {surface.batch}"
+        low, high = price.context_range(surface.context, surface.slab, surface.batch, batch)
         return InputError(
             f"{self.profile.described} (strict): {asked} at context {context:g}; "
-            f"measured: {batches}, up to {surface.last_total} packed tokens, context {low} to "
-            f"{high} at this batch, drafts for {drafts.batches[0]} to {drafts.batches[-1]} requests"
+            f"measured: {batches}, up to {max(surface.total)} packed tokens, context {low} to "
+            f"{high} at this batch, drafts for {drafts[0]} to {drafts[-1]} requests"
         )
+
+
+def even_largest(batch: int, total: Any) -> Any:
+    """The least that the largest of `batch` requests can have of `total` tokens."""
+    return -(-total // batch)

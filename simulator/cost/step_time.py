@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntFlag
 
 # ---------------- Where a cost came from, and what share of a run each origin makes up.
@@ -52,23 +52,6 @@ def _fractions(amounts: Mapping[int, float]) -> dict[str, float]:
         flag.name.lower(): sum(value for key, value in amounts.items() if key & flag) / whole
         for flag in Source
     }
-
-
-@dataclass(slots=True)
-class SourceTally:
-    """Running counts for :func:`shares`."""
-
-    steps: dict[int, int] = field(default_factory=dict)
-    seconds: dict[int, float] = field(default_factory=dict)
-
-    def add(self, source: Source, step_s: float) -> None:
-        """Count one step of ``step_s`` seconds."""
-        self.steps[source] = self.steps.get(source, 0) + 1
-        self.seconds[source] = self.seconds.get(source, 0.0) + step_s
-
-    def shares(self) -> dict[str, dict[str, float]]:
-        """Shares of steps and of time so far."""
-        return shares(self.steps, self.seconds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,105 @@
+"""numba, in one place: where compiled code is kept, and plain functions compiled when needed.
+
+The price of a step and the choices of policies are plain functions over flat tables. Interpreted
+they serve a short run at once; compiled they serve a long one fast. `compiled` makes the second
+form out of the first, so that the two cannot differ.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import os
+import stat
+import sys
+import tempfile
+import types
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+# Interpreted calls of priced or decided items, of a process, from which numba is worth its loading.
+WORTH = 200_000
+_work = 0
+# Nothing is allocated, so no references to arrays need counting; tables of many arrays are passed
+# on for nothing where calls are inlined: 20 ns for a price, not 700.
+FLAT = {"nogil": True, "error_model": "numpy", "_nrt": False, "forceinline": True}
+
+
+def njit(function: Callable | None = None, **options: Any) -> Callable:
+    """`numba.njit` that keeps compiled code: beside the source, else in the user's cache folder.
+
+    Where neither can be written it is kept in a temporary folder of the user's own, or not at all.
+    """
+    import numba
+
+    if function is None:
+        return lambda function: njit(function, **options)
+    try:
+        return numba.njit(cache=True, **options)(function)
+    except RuntimeError:  # no place to write: numba names none
+        folder = _temporary_folder()
+    if folder is None:
+        return numba.njit(**options)(function)
+    numba.config.CACHE_DIR = str(folder)
+    return numba.njit(cache=True, **options)(function)
+
+
+def _temporary_folder() -> Path | None:
+    """A folder that nobody else can write: what lies there is run."""
+    folder = Path(tempfile.gettempdir()) / f"specsim-compiled-{os.getuid()}"
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        found = folder.lstat()
+    except OSError:
+        return None
+    own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+    return folder if own and not found.st_mode & 0o022 else None
+
+
+def loaded() -> bool:
+    """Whether numba is here already."""
+    return "numba" in sys.modules
+
+
+def worth(items: int) -> bool:
+    """Note so many items of interpreted work; whether compiled code should take them instead.
+
+    Loading numba takes about as long as `WORTH` of them: no process waits twice as long as need be.
+    """
+    global _work
+    _work += items
+    return _work >= WORTH
+
+
+@cache
+def compiled(*names: str) -> types.SimpleNamespace:
+    """The functions of these modules, compiled; each may call its own and those of earlier ones.
+
+    Kept code is found again as long as none of the modules changes, not its own alone.
+    """
+    modules = [importlib.import_module(name) for name in names]
+    texts = b"".join(Path(file).read_bytes() for file in (__file__, *(m.__file__ for m in modules)))
+    digest = hashlib.sha256(texts).hexdigest()[:12]
+    made: dict[str, Any] = {"bisect_left": njit(_bisect_left)}
+    for module in modules:
+        space = vars(module) | made
+        for name, value in vars(module).items():
+            if isinstance(value, types.FunctionType) and value.__module__ == module.__name__:
+                twin = types.FunctionType(value.__code__, space, name, value.__defaults__)
+                twin.__qualname__ = f"{name}_{digest}"
+                twin.__module__ = module.__name__
+                made[name] = njit(twin, **FLAT)
+        space.update(made)
+    return types.SimpleNamespace(**made)
+
+
+def _bisect_left(known, value, first, last):
+    while first < last:
+        middle = (first + last) >> 1
+        if known[middle] < value:
+            first = middle + 1
+        else:
+            last = middle
+    return first
