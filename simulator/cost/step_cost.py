@@ -305,7 +305,7 @@ class StepCost:
 
     def _refusal(self, asked: str, batch: int, context: float) -> InputError:
         surface, drafts = self.prices.target, self.prices.drafts.batch
-        batches = "any batch" if surface.any_batch else f"batches {surface.batch}"
+        batches = "any batch" if surface.any_batch else f"batches {list(surface.batch)}"
         low, high = price.context_range(surface.context, surface.slab, surface.batch, batch)
         return InputError(
             f"{self.profile.described} (strict): {asked} at context {context:g}; "
