@@ -14,9 +14,9 @@ import numpy as np
 
 if TYPE_CHECKING:
     from simulator.cost import StepCost
-    from simulator.engine.compiled.rules import Rule
     from simulator.orders.specs import Order
     from simulator.orders.table import OrderTable
+    from simulator.policies.shared.rules import Rule
     from traces.recordings.recording import Recording
 
 
@@ -58,6 +58,11 @@ class Step:
     @property
     def batch(self) -> int:
         return self.load.batch
+
+    @property
+    def context(self) -> float:
+        """Mean KV tokens before the root."""
+        return float(np.add.reduce(self.load.context)) / self.batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +139,7 @@ class Policy:
     def rule(self, batch: int) -> Rule | None:
         """What `plan` and `allocate` do at `batch` live requests, in closed form (compiled rounds).
 
-        None: nothing so simple, ask them every step. See `simulator.engine.compiled.rules`.
+        None: nothing so simple, ask them every step. See `simulator.policies.shared.rules`.
         """
         return None
 

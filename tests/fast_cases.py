@@ -9,7 +9,7 @@ import numpy as np
 import simpy
 
 from simulator.cost import HostOverhead, StepCost, find_profile
-from simulator.engine.arrivals import make_workload
+from simulator.engine.arrivals import arrival_times, make_workload
 from simulator.engine.compiled import eligible
 from simulator.engine.compiled.server import FastServer
 from simulator.engine.fleet import Fleet
@@ -98,19 +98,20 @@ def serve_both(
     chunk: rounds of a compiled chunk; few, so that chunks and blocks end everywhere.
     """
     settings, tables = Settings(**load), tables or tables_of(recording)
-    fitted(policy, recording, cost, settings.capacity, tables)
     every = np.arange(recording.num_sequences)
     facts, near = [], []
     for compiled in (False, True):
         workload = make_workload(settings, recording, every)
-        ledger, env = Ledger(workload), simpy.Environment()
+        ledger = Ledger(workload)
+        fitted(policy, recording, cost, settings.capacity, tables)
         policy.near_threshold = 0
-        parts = (env, policy, recording, cost, workload, settings.capacity, tables, ledger)
+        parts = (policy, recording, cost, workload, settings.capacity, tables, ledger)
         if compiled:
             assert eligible(settings, workload, policy, cost)
-            env.run(env.process(FastServer(*parts, chunk=chunk).serve()))
+            times = arrival_times(settings, workload)
+            FastServer(*parts, arrival_s=times, chunk=chunk).run()
         else:
-            Fleet(*parts, settings.server).run()
+            Fleet(simpy.Environment(), *parts, settings.server).run()
         facts.append(ledger.facts(texts_of(recording, workload)))
         near.append(policy.near_threshold)
     assert near[0] == near[1]

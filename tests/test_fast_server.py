@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.engine.arrivals import LazyWorkload, make_workload
-from simulator.engine.compiled import feed
+from simulator.engine.compiled import server
 from simulator.engine.compiled.server import FastServer
 from simulator.engine.settings import Settings
 from simulator.policies.cast import Cast
@@ -141,7 +140,7 @@ def test_fewer_requests_than_clients(mixed):
 @pytest.mark.parametrize("chunk", [1, 100, 1 << 16])
 @pytest.mark.parametrize("block", [1, 7])
 def test_where_chunks_and_blocks_end_changes_nothing(mixed, monkeypatch, chunk, block):
-    monkeypatch.setattr(feed, "AT_ONCE", block)
+    monkeypatch.setattr(server, "AT_ONCE", block)
     recording, tables = mixed
     load = {"max_concurrency": 6, "num_prompts": 50}
     assert_equal(*serve_both(recording, POLICIES["cast"](), cost_of(), tables, chunk, **load))
@@ -169,11 +168,11 @@ def test_many_requests_are_pulled_as_they_come():
     """120,000 requests of 12 outputs, from a workload that forgets them: 11 behind each prefill."""
     recording = make_geometric(0.6, np.random.default_rng(1), sequences=9, length=12, depths=3)
     load = Settings(max_concurrency=32, num_prompts=120_000)
-    tables, env, ledger, told = tables_of(recording), simpy.Environment(), Counting(), []
+    tables, ledger, told = tables_of(recording), Counting(), []
     workload = LazyWorkload(load, recording, np.arange(9))
     policy = fitted(FixedChain(3), recording, cost_of(), 32, tables)
-    parts = (env, policy, recording, cost_of(), workload, 32, tables, ledger, told.append)
-    env.run(env.process(FastServer(*parts).serve()))
+    parts = (policy, recording, cost_of(), workload, 32, tables, ledger, told.append)
+    FastServer(*parts).run()
     first = make_workload(load, recording, np.arange(9)).first_output
     assert ledger.committed == 11 * 120_000 - first.sum()
     assert ledger.ended == 120_000 == told[-1]

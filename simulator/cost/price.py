@@ -162,13 +162,14 @@ def two_totals(s, low, high, batch, total):
 def inside_ms(s, batch, total, context):
     """Milliseconds and bits at a context inside the table, without KV reads beyond it."""
     low, high, share = bracket(s.batch, 0, len(s.batch), batch)
+    low_total = high_total = total
+    if low != high:
+        low_total, high_total = two_totals(s, low, high, batch, total)
+    low_ms, bits = slab_ms(s, low, low_total, context)
     if low == high:
-        ms, bits = slab_ms(s, low, total, context)
-        return ms, bits if s.any_batch or s.batch[low] == batch else bits | MODELLED
-    low_total, high_total = two_totals(s, low, high, batch, total)
-    low_ms, low_bits = slab_ms(s, low, low_total, context)
+        return low_ms, bits if s.any_batch or s.batch[low] == batch else bits | MODELLED
     high_ms, high_bits = slab_ms(s, high, high_total, context)
-    bits = low_bits | high_bits | INTERPOLATED
+    bits |= high_bits | INTERPOLATED
     if s.apart and (low_total <= s.slab_graph[low]) != (high_total <= s.slab_graph[high]):
         return max(low_ms, high_ms), bits
     return low_ms + share * (high_ms - low_ms), bits
@@ -196,19 +197,18 @@ def surface_ms(s, batch, total, context):
 
 def target_ms(p, batch, total, context):
     """`surface_ms` with the captured sizes of a deployment: padded up to them, eager beyond."""
-    if len(p.sizes) == 0:
-        return surface_ms(p.target, batch, total, context)
-    place = bisect_left(p.sizes, total, 0, len(p.sizes))
-    if place < len(p.sizes):
-        return surface_ms(p.target, batch, p.sizes[place], context)
-    ms, bits = surface_ms(p.eager, batch, total, context)
-    measured = len(p.eager_total)
-    if measured == 0:
-        return ms, bits | MODELLED
-    # The first eager value stands for smaller passes too; alone it would say `measured`.
-    place = bisect_left(p.eager_total, total, 0, measured)
-    known = place < measured and p.eager_total[place] == total
-    return ms, bits if known else bits | INTERPOLATED
+    captured, measured = len(p.sizes), len(p.eager_total)
+    place = bisect_left(p.sizes, total, 0, captured)
+    beyond = captured > 0 and place == captured
+    asked = p.sizes[place] if place < captured else total
+    ms, bits = surface_ms(p.eager if beyond else p.target, batch, asked, context)
+    if beyond and measured == 0:
+        bits |= MODELLED
+    elif beyond:  # the first eager value stands for smaller passes too, and says `measured`
+        place = bisect_left(p.eager_total, total, 0, measured)
+        known = place < measured and p.eager_total[place] == total
+        bits |= 0 if known else INTERPOLATED
+    return ms, bits
 
 
 def verify_s(p, batch, total, context, largest):

@@ -211,6 +211,17 @@ def gaps(rate: float, burstiness: float, count: int, rng: np.random.Generator) -
     return rng.gamma(burstiness, 1.0 / (rate * burstiness), size=count)
 
 
+def arrival_times(settings: Settings, workload: Workload | LazyWorkload) -> np.ndarray | None:
+    """(N,) seconds at which the requests of an open loop come; None: a closed loop."""
+    if workload.closed:
+        return None
+    gap_s = getattr(workload, "gap_s", None)
+    if gap_s is None:
+        rng = np.random.default_rng(np.random.SeedSequence(settings.seed).spawn(3)[1])
+        gap_s = gaps(settings.request_rate, settings.burstiness, len(workload), rng)
+    return np.cumsum(gap_s)
+
+
 def rows(workload: Workload | LazyWorkload) -> Iterator[tuple]:
     """Each request: number, sequence, first_output, warmup, and so on to gap_s."""
     names = ("sequence", "first_output", "warmup", "prompt_tokens", "context", "output_tokens")

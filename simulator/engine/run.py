@@ -12,7 +12,12 @@ from typing import Any
 import numpy as np
 
 from simulator.cost import StepCost
-from simulator.engine.arrivals import LazyWorkload, make_workload, shuffled_sequences
+from simulator.engine.arrivals import (
+    LazyWorkload,
+    arrival_times,
+    make_workload,
+    shuffled_sequences,
+)
 from simulator.engine.compiled import eligible, pays
 from simulator.engine.fingerprint import file_hash, identity, named_files, sources
 from simulator.engine.inputs import choose_sequences, load_cost, load_recording, typical_context
@@ -228,18 +233,20 @@ def simulate(job: Job, on_finish: Callable[[int], None] | None = None) -> Facts:
 
 def _serve(job: Job, ledger: Ledger | StreamLedger, on_finish) -> int:
     """Serve the ledger's workload; returns how many decisions were near a threshold."""
-    import simpy
-
-    env, workload, capacity = simpy.Environment(), ledger.workload, job.settings.capacity
-    parts = (env, job.policy, job.recording, job.cost, workload, capacity, job.tables, ledger)
-    if eligible(job.settings, workload, job.policy, job.cost) and pays(workload, job.recording):
+    workload, settings = ledger.workload, job.settings
+    parts = (job.policy, job.recording, job.cost, workload, settings.capacity, job.tables, ledger)
+    if eligible(settings, workload, job.policy, job.cost) and pays(
+        workload, job.recording, settings.capacity
+    ):
         from simulator.engine.compiled.server import FastServer
 
-        env.run(env.process(FastServer(*parts, on_finish).serve()))
+        FastServer(*parts, on_finish, arrival_times(settings, workload)).run()
         return job.policy.near_threshold
+    import simpy
+
     from simulator.engine.fleet import Fleet
 
     more = {"told": deepcopy(job.cost), "following": job.following}
-    fleet = Fleet(*parts, job.settings.server, on_finish, **more)
+    fleet = Fleet(simpy.Environment(), *parts, settings.server, on_finish, **more)
     fleet.run()
     return fleet.near_threshold

@@ -6,8 +6,8 @@ import numpy as np
 
 from simulator.calibration.chain import DRAWS, calibrated_chain, mean_survival
 from simulator.policies.checks import choice
-from simulator.policies.shared.selection import merged_requests, step_curve_s, top_widths
-from simulator.policies.shared.stop_rules import best_plateau_width
+from simulator.policies.shared.choices import RATE
+from simulator.policies.shared.rules import best_of_batch, top_widths
 from simulator.policy import Lab, Load, Policy, Step
 
 
@@ -36,9 +36,7 @@ class AdaptiveVerification(Policy):
 
     def allocate(self, step: Step) -> np.ndarray:
         draft = step.draft
-        request, score = merged_requests(self._stale(step.load), draft.size, draft.depth)
-        cost_s = np.maximum.accumulate(step_curve_s(step, request))
-        budget = best_plateau_width(np.exp(score), cost_s, base=step.batch)
+        budget, _ = best_of_batch(step, np.exp(self._stale(step.load)), RATE, rising=True)
         if step.load.request is not None:
             self._last = (step.load.request, draft.score)
         return top_widths(draft.score, draft.size, budget, draft.depth)  # (batch,)

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from simulator.engine.compiled.rules import Plain
-from simulator.policy import Load, Policy
+from simulator.policies.shared.rules import Plain, RulePolicy
 
 
-class Autoregressive(Policy):
+class Autoregressive(RulePolicy):
     """Never drafts. The baseline of every speed-up."""
 
     drafts = False
-
-    def plan(self, load: Load) -> None:
-        return None
 
     def rule(self, batch: int) -> Plain:
         return Plain()

@@ -7,13 +7,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from simulator.engine.compiled.rules import FixedWidth, Plain
 from simulator.orders.specs import ChainOrder
 from simulator.policies.checks import draft_length
 from simulator.policies.checks import entries as listed
-from simulator.policy import Lab, Load, Policy, Step
+from simulator.policies.shared.rules import FixedWidth, Plain, RulePolicy
+from simulator.policy import Lab
 from traces.common.errors import InputError
 
 # ---------------- A table from live batch sizes to draft lengths, as serving engines take it.
@@ -74,7 +72,7 @@ def _range(where: str, entry: Any) -> Range:
 TABLE = ((1, 7, 7), (8, 31, 3), (32, 63, 1), (64, None, 0))
 
 
-class BatchSchedule(Policy):
+class BatchSchedule(RulePolicy):
     """Verify K tokens of the top-1 chain; K = 0 is plain decoding and pays no draft.
 
     Args:
@@ -95,12 +93,6 @@ class BatchSchedule(Policy):
                 f"policy.table ends at batch {self.table[-1].last}; accepted: {lab.max_batch}, the"
                 " largest batch of the run, or null"
             )
-
-    def plan(self, load: Load) -> ChainOrder | None:
-        return self.order if length_at(self.table, load.batch) else None
-
-    def allocate(self, step: Step) -> np.ndarray:
-        return np.minimum(step.draft.size, length_at(self.table, step.batch))  # (batch,)
 
     def rule(self, batch: int) -> FixedWidth | Plain:
         length = length_at(self.table, batch)

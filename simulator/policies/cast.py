@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from simulator.engine.compiled.rules import FixedWidth, SharedBudget
 from simulator.orders.families.marginal import marginal_scores
 from simulator.orders.replay import prefix_mass
 from simulator.orders.specs import BestFirstOrder
 from simulator.policies.checks import choice, fitting_anchors, node_count, whole
-from simulator.policies.shared.selection import top_widths
+from simulator.policies.shared.rules import FixedWidth, RulePolicy, SharedBudget
 from simulator.policies.shared.stop_rules import (
     DEPLOYED_WIDTHS,
     deploy_width,
@@ -22,14 +21,14 @@ from simulator.policies.shared.stop_rules import (
     published_mass_curve,
     stop_width,
 )
-from simulator.policy import Lab, Policy, Step
+from simulator.policy import Lab
 
 SCORES = ("auto_marginal", "marginal", "marginal_biased", "parent")
 MEASURED = "measured"
 PROBE_CONTEXT = 1024  # KV prefix of CAST's probe
 
 
-class Cast(Policy):
+class Cast(RulePolicy):
     """Static width for a lone request, the shared node budget (PER_REQUEST) in a batch.
 
     Args:
@@ -88,17 +87,6 @@ class Cast(Policy):
         draft_ms, profile = self._draft_ms(lab), lab.cost.profile.described
         width, rate = measured_width(rho, packed, ms, draft_ms, profile)
         return {"width": width, "tokens_per_ms": rate, "mass_curve": self.mass_curve}
-
-    def allocate(self, step: Step) -> np.ndarray:
-        size = step.draft.size  # (batch,)
-        if step.batch == 1:
-            return np.minimum(size, self._fit["width"])
-        # Ties by request, then node: CAST's own rule, where the project's would ask depth first.
-        return top_widths(
-            step.draft.score[:, : self.max_nodes],
-            np.minimum(size, self.max_nodes),
-            step.batch * self.nodes_per_request,
-        )
 
     def rule(self, batch: int) -> FixedWidth | SharedBudget:
         if batch == 1:

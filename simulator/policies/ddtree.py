@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from simulator.engine.compiled.rules import FixedWidth
 from simulator.orders.families.marginal import AUTO, SCORES, MarginalOrder, marginal_scores
 from simulator.policies.checks import choice, node_count
-from simulator.policy import Lab, Policy, Step
+from simulator.policies.shared.rules import FixedWidth, RulePolicy
+from simulator.policy import Lab
 
 
-class DDTree(Policy):
+class DDTree(RulePolicy):
     """Verify the N best nodes by marginals, whatever the load.
 
     Args:
@@ -29,9 +27,6 @@ class DDTree(Policy):
         self.order = MarginalOrder(nodes=self.nodes, scores=scores)
         self._rank_cap = self.order.resolved(lab.recording).branch
         self._scores = scores
-
-    def allocate(self, step: Step) -> np.ndarray:
-        return step.draft.size  # (batch,)
 
     def rule(self, batch: int) -> FixedWidth:
         return FixedWidth(self.order)

@@ -10,9 +10,9 @@ import numpy as np
 
 from simulator.calibration.chain import DRAWS, calibrated_chain
 from simulator.policies.checks import choice, probability
+from simulator.policies.shared.choices import FIRST
 from simulator.policies.shared.ladder import NEAR
-from simulator.policies.shared.selection import merged_requests, step_curve_s
-from simulator.policies.shared.stop_rules import first_stop_width
+from simulator.policies.shared.rules import best_of_batch
 from simulator.policy import Lab, Policy, Step
 
 
@@ -44,11 +44,7 @@ class DSpark(Policy):
         return self._admit(step) if self.threshold is None else self._cut(step)
 
     def _admit(self, step: Step) -> np.ndarray:
-        draft = step.draft
-        request, score = merged_requests(draft.score, draft.size, draft.depth)
-        step_s = step_curve_s(step, request)
-        count = first_stop_width(np.exp(score), step_s, base=step.batch)
-        return np.bincount(request[:count], minlength=step.batch)  # (batch,)
+        return best_of_batch(step, np.exp(step.draft.score), FIRST)[1]
 
     def _cut(self, step: Step) -> np.ndarray:
         draft = step.draft

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from simulator.engine.compiled.rules import FixedWidth
 from simulator.orders.families.beam import BeamOrder
 from simulator.policies.checks import node_count, whole
-from simulator.policy import Lab, Policy, Step
+from simulator.policies.shared.rules import FixedWidth, RulePolicy
+from simulator.policy import Lab
 
 
-class Eagle2(Policy):
+class Eagle2(RulePolicy):
     """The top children of the best nodes per depth, reranked by joint probability.
 
     Its one-token drafter runs once per depth; here one pass scores all depths, so what the rule
@@ -31,9 +29,6 @@ class Eagle2(Policy):
         self.order = BeamOrder(self.top_k, self.top_k, self.nodes, depth_cap=depth)
         resolved = self.order.resolved(lab.recording)
         self._fit = {name: getattr(resolved, name) for name in ("scores", "branch", "depth_cap")}
-
-    def allocate(self, step: Step) -> np.ndarray:
-        return step.draft.size  # (batch,)
 
     def rule(self, batch: int) -> FixedWidth:
         return FixedWidth(self.order)

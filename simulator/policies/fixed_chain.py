@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from simulator.engine.compiled.rules import FixedWidth
 from simulator.orders.specs import ChainOrder
 from simulator.policies.checks import whole
-from simulator.policy import Lab, Policy, Step
+from simulator.policies.shared.rules import FixedWidth, RulePolicy
+from simulator.policy import Lab
 from traces.common.errors import InputError
 
 
-class FixedChain(Policy):
+class FixedChain(RulePolicy):
     """Verify the first `length` tokens of the drafter's top-1 chain, whatever the load.
 
     DFlash verifies its whole block (length 15), DSpark's published block has 7 depths.
@@ -29,9 +27,6 @@ class FixedChain(Policy):
                 f"policy.length is {self.length}; accepted: 1 to {depths}, the draft depths of "
                 f"{lab.recording.source}"
             )
-
-    def allocate(self, step: Step) -> np.ndarray:
-        return np.minimum(step.draft.size, self.length)  # (batch,)
 
     def rule(self, batch: int) -> FixedWidth:
         return FixedWidth(self.order, self.length)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
-from simulator.engine.compiled.rules import FixedWidth
 from simulator.orders.specs import BestFirstOrder, StaticOrder
 from simulator.policies.checks import choice
-from simulator.policy import Policy, Step
+from simulator.policies.shared.rules import FixedWidth, RulePolicy
 
 
-class FixedTree(Policy):
+class FixedTree(RulePolicy):
     """Verify a whole tree for every request, whatever the load.
 
     Best-first with `nodes` nodes unless a static shape is given: `widths` (nodes per depth, with
@@ -37,9 +34,6 @@ class FixedTree(Policy):
             self.order = StaticOrder(
                 widths=widths, branching=branching, scores=scores, tail_chain=tail_chain
             )
-
-    def allocate(self, step: Step) -> np.ndarray:
-        return step.draft.size  # (batch,)
 
     def rule(self, batch: int) -> FixedWidth:
         return FixedWidth(self.order)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from simulator.engine.compiled.rules import FixedWidth
 from simulator.orders.families.beam import BeamOrder
 from simulator.policies.checks import node_count, probability, whole
-from simulator.policy import Lab, Policy, Step
+from simulator.policies.shared.rules import FixedWidth, RulePolicy
+from simulator.policy import Lab
 
 
-class OptTree(Policy):
+class OptTree(RulePolicy):
     """The best n nodes of every depth get children; a depth of too little gain is the last.
 
     The gain is that of E, the sum of the n best path probabilities. One pass scores all depths
@@ -30,9 +28,6 @@ class OptTree(Policy):
         self.order = BeamOrder(n, n, n, depth_cap=depth, min_gain=self.min_gain)
         resolved = self.order.resolved(lab.recording)
         self._fit = {name: getattr(resolved, name) for name in ("scores", "branch", "depth_cap")}
-
-    def allocate(self, step: Step) -> np.ndarray:
-        return step.draft.size  # (batch,)
 
     def rule(self, batch: int) -> FixedWidth:
         return FixedWidth(self.order)

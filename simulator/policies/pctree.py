@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from simulator.engine.compiled.rules import FixedWidth
 from simulator.orders.families.beam import BeamOrder
 from simulator.orders.specs import MAX_NODES
 from simulator.policies.checks import node_count, whole
-from simulator.policy import Lab, Policy, Step
+from simulator.policies.shared.rules import FixedWidth, RulePolicy
+from simulator.policy import Lab
 
 
-class PCTree(Policy):
+class PCTree(RulePolicy):
     """The top k children of k nodes per depth, reranked to the best N by joint probability.
 
     Whatever the load. Marginals stand in where a recording's scores do not depend on the parent.
@@ -29,9 +27,6 @@ class PCTree(Policy):
         self.order = BeamOrder(branch=self.k, beam=self.k, nodes=self.packed_tokens - 1)
         resolved = self.order.resolved(lab.recording)
         self._fit = {name: getattr(resolved, name) for name in ("scores", "branch", "nodes")}
-
-    def allocate(self, step: Step) -> np.ndarray:
-        return step.draft.size  # (batch,)
 
     def rule(self, batch: int) -> FixedWidth:
         return FixedWidth(self.order)

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simulator.engine.compiled.rules import FixedWidth
 from simulator.orders.families.shaped import ShapeOrder, realised_ranks
 from simulator.policies.checks import fitting_anchors, node_count, whole
-from simulator.policy import Lab, Load, Policy, Step
+from simulator.policies.shared.rules import FixedWidth, RulePolicy
+from simulator.policy import Lab
 
 
 class TreeTable(NamedTuple):
@@ -67,7 +67,7 @@ def best_trees(chance: np.ndarray, nodes: int, layers: int) -> TreeTable:
     return TreeTable(tokens, children, split)
 
 
-class Sequoia(Policy):
+class Sequoia(RulePolicy):
     """One tree shape for each live batch size, verified whole.
 
     The chance that the b-th child is the accepted one is measured on the calibration split, over
@@ -108,17 +108,11 @@ class Sequoia(Policy):
         ordered = batch * (packed - 1)
         return self._cost.step(every, context, drafted=True, tree=True, ordered=ordered).total_s
 
-    def plan(self, load: Load) -> ShapeOrder:
-        return self._tree_at(load.batch)
-
     def _tree_at(self, batch: int) -> ShapeOrder:
         size = self.size_at(batch)
         if size not in self._orders:
             self._orders[size] = ShapeOrder(*self._trees.tree(*size))
         return self._orders[size]
-
-    def allocate(self, step: Step) -> np.ndarray:
-        return step.draft.size  # (batch,)
 
     def rule(self, batch: int) -> FixedWidth:
         return FixedWidth(self._tree_at(batch))

@@ -10,17 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from simulator.calibration.file import calibration_for
 from simulator.calibration.platt import Platt, fit_platt, platt_edges
-from simulator.engine.compiled.rules import FixedWidth, Threshold
 from simulator.orders.families.sampled import SampledOrder
 from simulator.orders.families.sampled_fit import sampled_edges
 from simulator.orders.specs import BestFirstOrder, ChainOrder, Order
 from simulator.policies.checks import choice, fitting_anchors, node_count, samples
 from simulator.policies.shared.ladder import Rung, read_ladder, rung_at
-from simulator.policy import Lab, Load, Policy, Step
+from simulator.policies.shared.rules import FixedWidth, RulePolicy, Threshold
+from simulator.policy import Lab
 
 # Published, re-read every round: at temperature 0, and above it.
 LADDER = (
@@ -31,7 +29,7 @@ LADDER = (
 SAMPLED_LADDER = ({"max_batch": 8, "theta": 0.05}, {"max_batch": None, "arm": "chain"})
 
 
-class TreeSpark(Policy):
+class TreeSpark(RulePolicy):
     """Verify every node whose estimated survival reaches theta(batch).
 
     Above temperature 0 siblings are drawn without replacement, and a slot is admitted by the bound
@@ -102,19 +100,6 @@ class TreeSpark(Policy):
             return self._chain
         low, _ = rung.near_log
         return replace(self.order, floor=low) if math.isfinite(low) else self.order
-
-    def plan(self, load: Load) -> Order:
-        return self._orders[rung_at(self.ladder, load.batch)]
-
-    def allocate(self, step: Step) -> np.ndarray:
-        rung, draft = rung_at(self.ladder, step.batch), step.draft
-        if not rung.theta:
-            return draft.size  # the whole chain, or at theta 0 a tree that only its cap stops
-        theta, low, high = self._admit[rung]
-        near = np.count_nonzero(draft.score > low) - np.count_nonzero(draft.score >= high)
-        self.near_threshold += int(near)
-        # Survival falls along the order, so the admitted nodes come first; equality is admitted.
-        return (draft.score >= theta).sum(axis=1)  # (batch,)
 
     def rule(self, batch: int) -> FixedWidth | Threshold:
         rung = rung_at(self.ladder, batch)

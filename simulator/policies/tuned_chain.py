@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from simulator.engine.compiled.rules import FixedWidth, Plain
 from simulator.orders.replay import replay
 from simulator.orders.specs import ChainOrder
 from simulator.policies.checks import fitting_sequences, whole
-from simulator.policy import Lab, Load, Policy, Step
+from simulator.policies.shared.rules import FixedWidth, Plain, RulePolicy
+from simulator.policy import Lab
 
 
-class TunedChain(Policy):
+class TunedChain(RulePolicy):
     """Verify gamma(B) tokens of the top-1 chain; gamma(B) minimises time per token on `tuning`.
 
     Every length is replayed along its own trajectory, because round starts move with the length.
@@ -43,12 +43,6 @@ class TunedChain(Policy):
     def _step_s(self, batch: int, length: int) -> float:
         packed, context = np.full(batch, length + 1), np.full(batch, self._context)
         return self._cost.step(packed, context, drafted=length > 0, tree=False).total_s
-
-    def plan(self, load: Load) -> ChainOrder | None:
-        return self.order if self.length_at(load.batch) else None
-
-    def allocate(self, step: Step) -> np.ndarray:
-        return np.minimum(step.draft.size, self.length_at(step.batch))  # (batch,)
 
     def rule(self, batch: int) -> FixedWidth | Plain:
         length = self.length_at(batch)

@@ -6,26 +6,25 @@ Survivals are calibrated for the recording's temperature.
 
 from __future__ import annotations
 
+import math
+from functools import partial
+
 import numpy as np
 
 from simulator.calibration.file import calibration_for
 from simulator.orders.families.sampled import SampledOrder
 from simulator.orders.specs import BestFirstOrder, Order
+from simulator.orders.table import OrderTable
 from simulator.policies.checks import choice, fitting_sequences, node_count, positive, samples
-from simulator.policies.priced_survival.accounts import Account, Accounts
-from simulator.policies.priced_survival.limits import StepLimit, TpotWeights
-from simulator.policies.priced_survival.offer import (
-    Offer,
-    attention_s,
-    offer_of,
-    plain_s,
-    reading_steps,
-)
-from simulator.policies.priced_survival.token_worth import fit_worth
-from simulator.policies.shared.selection import top_widths
-from simulator.policy import Lab, Load, Outcome, Policy, Step
+from simulator.policies.priced_survival import accounts
+from simulator.policies.priced_survival.accounts import BUDGET, PLACES, Pricing, new_accounts
+from simulator.policies.priced_survival.token_worth import expected, fit_worth
+from simulator.policies.priced_survival.tpot import TpotWeights
+from simulator.policies.shared.rules import Priced, View, top_widths
+from simulator.policy import FITTING, Lab, Load, Outcome, Policy, Step
 
 PRICES = ("local", "ratio", "lambda")
+ARRAYS = ("accounts", "limits", "log_widths", "exponents")  # of `Pricing`
 
 
 class PricedSurvival(Policy):
@@ -68,17 +67,37 @@ class PricedSurvival(Policy):
         self._skip = choice("skip", skip, (False, True))
         self._context_aware = choice("context_aware", context_aware, (False, True))
         limit_ms = positive("max_step_ms", max_step_ms)
-        self._limit = StepLimit(limit_ms)
+        self._limit_s = math.inf if limit_ms is None else limit_ms / 1e3
         self._late = TpotWeights(positive("tpot_ms", tpot_ms))
         self._file = calibration, choice("force_calibration", force_calibration, (False, True))
 
     def prepare(self, lab: Lab) -> None:
         self._calibration = calibration_for(lab, *self._file)
-        self._accounts = Accounts(lambda batch: reading_steps(lab, batch))
         self._sampled = samples(lab, self._draws)
         self.order, self._alone = (self._order(lab, nodes) for nodes in self._nodes)
         texts = fitting_sequences(lab, "calibration")
         self._worth = fit_worth(lab, lab.table(self.order), texts, self._survival)
+        self._longest_rest = partial(longest_rest, lab)
+        self._pricing = Pricing(
+            accounts=np.zeros((0, PLACES)),
+            limits=np.array([0.0, 0.0, np.inf]),
+            limit_s=self._limit_s,
+            skip=self._skip,
+            local=self.price == "local" and not self._sampled,  # draws must not weigh themselves
+            earned=self.price == "lambda",
+            log_widths=np.array([math.log(width) for width in self._worth.widths]),
+            exponents=np.array(self._worth.exponents),
+        )
+        self._open_accounts(lab.max_batch)
+
+    def _open_accounts(self, batch: int) -> Pricing:
+        """Settings and state, with accounts for batches up to this one at least."""
+        missing = range(len(self._pricing.accounts), accounts.account_at(batch) + 1)
+        if missing:
+            more = new_accounts([self._longest_rest(1 << place) for place in missing])
+            both = np.concatenate([self._pricing.accounts, more])
+            self._pricing = self._pricing._replace(accounts=both)
+        return self._pricing
 
     def _order(self, lab: Lab, nodes: int) -> Order:
         platt = self._calibration.platt
@@ -93,53 +112,96 @@ class PricedSurvival(Policy):
         return np.where(exists, self._calibration.path(np.exp(score)), 0.0)
 
     def plan(self, load: Load) -> Order | None:
-        if self._skip and self._accounts.at(load.batch).rests():
+        known = self._open_accounts(load.batch).accounts
+        if self._skip and accounts.rests(known, accounts.account_at(load.batch)):
             return None
         return self._alone if load.batch == 1 else self.order
 
     def allocate(self, step: Step) -> np.ndarray:
-        account = self._accounts.at(step.batch)
-        survival = self._survival(step.draft.score, step.draft.size)  # (B, M)
-        self._weight, self._weighed = self._weights(step, survival, account), step.load.request
-        key = survival * self._weight[:, None]
-        if self._context_aware and account.price:
-            key -= account.price * attention_s(step)[:, None]
-        offer = offer_of(step, key, float(self._weight.sum()), self._limit.seconds)
-        self._limit.note(offer.step_s[0])
-        size = offer.best_at(account.price) if self.price == "lambda" else offer.best_by_rate()
-        width = self._staked(step, account) if self._sampled else offer.widths(size)
-        account.budget = size / step.batch
-        self._settle(step, account, offer, size)
-        return width
-
-    def _weights(self, step: Step, survival: np.ndarray, account: Account) -> np.ndarray:
-        weight = self._late.of(step.load.request)
-        if self.price == "local" and not self._sampled:  # draws must not weigh themselves
-            typical = account.nodes_per_request
-            weight = weight * self._worth.weights(survival, 1.0 if typical is None else typical)
-        return weight
-
-    def _staked(self, step: Step, account: Account) -> np.ndarray:
-        """Sampled drafts: as many of the best bounds as the step before would have taken."""
-        draft, each = step.draft, 1.0 if account.budget is None else account.budget
-        return top_widths(draft.score, draft.size, round(each * step.batch), draft.depth)
-
-    def _settle(self, step: Step, account: Account, offer: Offer, size: int) -> None:
-        alone_s = plain_s(step.cost, step.batch, float(step.load.context.mean()))
-        surplus = offer.rate(size) * alone_s / offer.base - 1  # over plain decoding's worth
-        account.settle(size / step.batch, surplus)
+        draft, batch, pricing = step.draft, step.batch, self._open_accounts(step.batch)
+        survival = self._survival(draft.score, draft.size)  # (B, M)
+        view = View(step, accounts, survival)
+        flat, at = view.flat, accounts.account_at(batch)
+        view.weight[:] = self._late.of(step.load.request)
+        if self._context_aware:
+            earned = accounts.price_of(pricing.accounts, at)
+            view.offset[:] = earned * attention_s(step) if earned else 0.0
+        each = pricing.accounts[at, BUDGET]
+        here = batch, step.context, int(draft.size.sum()), True
+        rows = view.row, view.score, flat(expected(survival)), view.size, view.depth
+        arrays = {name: flat(value) for name, value in pricing._asdict().items() if name in ARRAYS}
+        prices = view.prices, view.floor, pricing._replace(**arrays)
+        view.code.size_step(*prices, here, *rows, view.work)
+        self._weight, self._weighed = view.weight, step.load.request
+        if not self._sampled:
+            return view.width
+        # As many of the best bounds as the step before would have taken: no draw may decide.
+        budget = round((1.0 if np.isnan(each) else float(each)) * batch)
+        return top_widths(draft.score, draft.size, budget, draft.depth)
 
     def observe(self, outcome: Outcome) -> None:
         self._late.observe(outcome)
         if outcome.drafted:
-            account = self._accounts.at(len(outcome.request))
             same = np.array_equal(self._weighed, outcome.request)  # not where outcomes come late
             weight = self._weight if same else np.ones(len(outcome.request))
-            account.earn(float(weight @ outcome.committed), outcome.step_s)
+            worth = 0.0
+            for one, tokens in zip(weight.tolist(), outcome.committed.tolist(), strict=True):
+                worth += one * tokens
+            at = accounts.account_at(len(outcome.request))
+            accounts.earn(self._pricing.accounts, at, worth, outcome.step_s)
+
+    def rule(self, batch: int) -> Priced | None:
+        if self._sampled or self._context_aware or self._late.active:
+            return None
+        pricing = self._open_accounts(batch)
+        return Priced(self._alone if batch == 1 else self.order, pricing, self._tables)
+
+    def _tables(self, table: OrderTable) -> tuple[np.ndarray, np.ndarray]:
+        """Survivals (A, M) and tokens of the stretch (A,) of every anchor."""
+        survival = self._survival(table.score, table.size)
+        return survival, expected(survival)
 
     def describe(self) -> dict:
         exponents = dict(zip(self._worth.widths, self._worth.exponents, strict=True))
         return {**self._calibration.describe(), "worth_exponent_by_width": exponents}
 
     def notes(self) -> list[str]:
-        return self._limit.notes()
+        steps, over, shortest_s = self._pricing.limits.tolist()
+        if not over:
+            return []
+        return [
+            f"policy.max_step_ms is {self._limit_s * 1e3:g}: {over:.0f} of {steps:.0f} steps "
+            "that drafted take longer without any draft node (the shortest "
+            f"{shortest_s * 1e3:.3g} ms), and so verified none"
+        ]
+
+
+def longest_rest(lab: Lab, batch: int) -> float:
+    """Resting steps of a batch, at most: longer where the drafter must read what it missed.
+
+    That is half of every request's text, in plain steps.
+    """
+    most = min(accounts.REST * batch, accounts.LONGEST)
+    texts = np.concatenate([lab.sequences(split) for split in FITTING])
+    each_s = lab.cost.host.catch_up_token_s
+    if not len(texts) or not each_s:
+        return most
+    tokens = batch * float(lab.recording["output_len"][texts].mean()) / 2
+    plain_s = accounts.plain_step_s(lab.cost.prices, batch, float(lab.context))
+    return max(most, round(tokens * each_s / plain_s / accounts.READING))
+
+
+def attention_s(step: Step) -> np.ndarray:
+    """Seconds that one packed token of each request costs beyond one at the mean context: (B,).
+
+    From the cost model: what a longer context adds to more tokens, beyond what it adds to few.
+    """
+    cost, batch, context = step.cost, step.batch, step.load.context
+    mean = max(float(context.mean()), 1.0)
+    few, many = batch, 8 * batch
+    added_s = [
+        cost.verify_s(batch, total, 2 * mean) - cost.verify_s(batch, total, mean)
+        for total in (few, many)
+    ]
+    per_token_s = max(0.0, added_s[1] - added_s[0]) / ((many - few) * mean)
+    return per_token_s * (context - mean)

@@ -78,12 +78,6 @@ def rests(accounts, at):
     return True
 
 
-def settle(accounts, at, nodes_per_request, surplus):
-    """Note what a drafted step verified and was expected to gain."""
-    smooth(accounts, at, NODES, nodes_per_request, SMOOTH)
-    smooth(accounts, at, SURPLUS, surplus, SHARP)
-
-
 def smooth(accounts, at, place, new, weight):
     """A running mean."""
     before = accounts[at, place]
@@ -137,7 +131,7 @@ def size_step(p, floor, pricing, step, row, survival, expected, size, depth, wor
         step: see `choices.best_nodes`. survival (A, M) of the rows' nodes; expected (A,) tokens of
             their stretches. work: with the requests' own weights and the nodes' offsets.
     """
-    batch, context, ordered, tree = step
+    batch, context, _, _ = step
     accounts, at = pricing.accounts, account_at(batch)
     if pricing.local:
         weigh(row, expected, batch, accounts[at, NODES], pricing, work)
@@ -156,8 +150,12 @@ def size_step(p, floor, pricing, step, row, survival, expected, size, depth, wor
         pricing.limits[1] += 1.0 if least_s > pricing.limit_s else 0.0
         pricing.limits[2] = min(pricing.limits[2], least_s)
     accounts[at, BUDGET] = number / batch
-    # Beside plain decoding, which is worth `base`.
-    plain_s = verify_s(p, batch, float(batch), context, 1)[0]
-    plain_s += host_s(p.host, 0, plain_s, batch, False, False, 0, True)
-    rate = (base + gain) / seconds
-    settle(accounts, at, number / batch, rate * plain_s / base - 1)
+    surplus = (base + gain) / seconds * plain_step_s(p, batch, context) / base - 1
+    smooth(accounts, at, NODES, number / batch, SMOOTH)
+    smooth(accounts, at, SURPLUS, surplus, SHARP)  # over plain decoding, which is worth `base`
+
+
+def plain_step_s(p, batch, context):
+    """Seconds of a plain decoding step of a policy that drafts at other times."""
+    device_s = verify_s(p, batch, float(batch), context, 1)[0]
+    return device_s + host_s(p.host, 0, device_s, batch, False, False, 0, True)

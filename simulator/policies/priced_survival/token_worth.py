@@ -25,16 +25,10 @@ LEAST = 50  # rounds for a regression; fewer: every token is worth the same
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """rounds per token ~ (1 + sum of survivals)^exponent(nodes per request)."""
+    """rounds per token ~ (1 + sum of survivals)^exponent(nodes per request), see `weigh`."""
 
     widths: tuple[int, ...]  # rising
     exponents: tuple[float, ...]  # of each
-
-    def weights(self, survival: np.ndarray, nodes_per_request: float) -> np.ndarray:
-        """Worth of a token of every request, mean 1: (B,) of survivals (B, M)."""
-        at = np.log(max(nodes_per_request, 1.0))
-        worth = expected(survival) ** np.interp(at, np.log(self.widths), self.exponents)
-        return worth / worth.mean()
 
 
 def expected(survival: np.ndarray) -> np.ndarray:

@@ -248,7 +248,7 @@ def best_nodes(p, floor, step, aim, row, value, size, depth, work):
     gain, number, largest, check_at, until, target_s = 0.0, 0, 0, 8, -1.0, 0.0
     best, best_gain, best_s, most, least_s, longest_s = 0, 0.0, 0.0, 0.0, 0.0, 0.0
     while True:
-        total = float(batch + number)
+        total = float(batch * (largest + 1) if p.dense else batch + number)
         if total > until:
             target_s = verify_s(p, batch, total, context, largest + 1)[0]
             until = flat_until(p, batch, total, context)
@@ -297,7 +297,8 @@ def settled(floor, step, aim, drafter_s, number, largest, more):
     while first <= left:
         last = min(first + first // 4, left)
         nodes = number + first
-        target_s = verify_s(floor, batch, float(batch + nodes), context, largest + 1)[0]
+        total = float(batch * (largest + 1) if floor.dense else batch + nodes)
+        target_s = verify_s(floor, batch, total, context, largest + 1)[0]
         seconds = drafted_s(floor, batch, nodes, target_s, drafter_s, tree, ordered)
         could = gain + max(next_key, 0.0) * last
         if goal == WORTH:

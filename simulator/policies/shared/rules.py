@@ -7,6 +7,7 @@ by it, and compiled rounds take it (`simulator.engine.compiled`), both with the 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 
 from simulator import compiling
 from simulator.orders.specs import Order
+from simulator.orders.table import OrderTable
 from simulator.policies.shared import choices
 from simulator.policies.shared.choices import Work, work_of
 from simulator.policy import Load, Policy, Step
@@ -60,7 +62,19 @@ class SharedBudget:
     most: int | None = None
 
 
-Rule = Plain | FixedWidth | Threshold | SharedBudget
+@dataclass(frozen=True, slots=True, eq=False)
+class Priced:
+    """As `priced_survival` decides, which see. Its state is in the arrays of `pricing`.
+
+    tables: of an order's table, calibrated survivals (A, M) and tokens of the stretch (A,).
+    """
+
+    order: Order
+    pricing: Any
+    tables: Callable[[OrderTable], tuple[np.ndarray, np.ndarray]]
+
+
+Rule = Plain | FixedWidth | Threshold | SharedBudget | Priced
 ALL = np.iinfo(np.int64).max
 
 
@@ -94,23 +108,23 @@ class View:
     """A step as the functions of `choices` take it, and the functions: interpreted or compiled.
 
     Attributes:
-        code: the functions. row, score, size, depth, work: what they take. width: (batch,) what
-            they chose.
+        code: the functions. row, score, size, depth, work, prices, floor: what they take.
+        weight, offset: (batch,) of `work`, to be filled. width: (batch,) what was chosen.
     """
 
     def __init__(self, step: Step, module: Any = choices, scores: np.ndarray | None = None) -> None:
         draft, batch = step.draft, step.batch
         score = np.ascontiguousarray(draft.score if scores is None else scores, float)
         work = work_of(batch, score.shape[1])
-        self.width = work.width
+        self.width, self.weight, self.offset = work.width, work.weight, work.offset
         self.code, flat = functions(batch, module)
         self.row, self.score = flat(np.arange(batch)), flat(score)
         self.size = flat(np.ascontiguousarray(draft.size, np.int32))
         depth = draft.depth if draft.depth is not None else np.zeros((batch, 0))
         self.depth = flat(np.ascontiguousarray(depth, np.uint8))
         self.flat, self.work = flat, Work(*map(flat, work))
-        prices = step.cost.prices, step.cost.floor
-        self.prices, self.floor = prices if flat is memoryview else step.cost.arrays
+        cost, plain = step.cost, flat is memoryview
+        self.prices, self.floor = (cost.prices, cost.floor) if plain else cost.arrays
 
 
 FLAT_MODULES = (
@@ -125,3 +139,46 @@ def functions(items: int, module: Any) -> tuple[SimpleNamespace | Any, Any]:
     if compiling.worth(items):
         return compiling.compiled(*FLAT_MODULES), lambda array: array
     return module, memoryview
+
+
+def best_of_batch(
+    step: Step, survival: np.ndarray, goal: int, rising: bool = False
+) -> tuple[int, np.ndarray]:
+    """How many of the best nodes of a step of chains to verify, and of whom: (batch,).
+
+    survival: (batch, M) falling along each row. goal, rising: see `choices.best_nodes`.
+    """
+    view = View(step, choices, survival)
+    here = step.batch, step.context, int(step.draft.size.sum()), False
+    aim = goal, 0.0, math.inf, rising, float(step.batch)
+    rows = view.row, view.score, view.size, view.depth
+    found = view.code.best_nodes(view.prices, view.floor, here, aim, *rows, view.work)
+    return int(found[0]), view.width
+
+
+def top_widths(
+    score: np.ndarray, size: np.ndarray, budget: int, depth: np.ndarray | None = None
+) -> np.ndarray:
+    """Nodes per request among the `budget` best of the batch.
+
+    Args:
+        score: (B, M) non-increasing along each row. size: (B,) nodes that exist.
+        budget: nodes to keep in all. depth: (B, M), for ties by depth.
+
+    Returns:
+        (B,) widths that sum to `budget`, or `size` where the budget covers everything.
+
+    Raises:
+        ValueError: a row's scores rise.
+    """
+    exists = np.arange(1, score.shape[1]) < np.asarray(size)[:, None]
+    if not np.all((score[:, 1:] <= score[:, :-1]) | ~exists):
+        raise ValueError("scores rise along a row: only nested orders share a budget")
+    batch = len(score)
+    work = work_of(batch, score.shape[1])
+    code, flat = functions(batch, choices)
+    size, score = np.ascontiguousarray(size, np.int32), np.ascontiguousarray(score, float)
+    depth = np.zeros(score.shape, np.uint8) if depth is None else depth.astype(np.uint8)
+    rows = flat(np.arange(batch)), flat(score), flat(size), flat(depth)
+    code.take_best(*rows, batch, max(0, budget), Work(*map(flat, work)))
+    return work.width

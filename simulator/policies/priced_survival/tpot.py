@@ -1,4 +1,4 @@
-"""Limits: of a step, and weights that favour requests behind their time per output token."""
+"""Weights that favour requests behind their time per output token."""
 
 from __future__ import annotations
 
@@ -10,33 +10,6 @@ ROUNDS = 16  # of the running mean
 PULL, LARGEST = 0.1, 8.0
 
 
-class StepLimit:
-    """Milliseconds that a step may take, `max_step_ms`; None: any. Counts those that cannot."""
-
-    def __init__(self, limit_ms: float | None) -> None:
-        self.seconds = None if limit_ms is None else limit_ms / 1e3
-        self._steps = self._over = 0
-        self._shortest_s = np.inf
-
-    def note(self, least_s: float) -> None:
-        """Take in a step that drafted: what it takes without a draft node."""
-        if self.seconds is None:
-            return
-        self._steps += 1
-        self._over += least_s > self.seconds
-        self._shortest_s = min(self._shortest_s, float(least_s))
-
-    def notes(self) -> list[str]:
-        """A line where steps could not keep to it."""
-        if not self._over:
-            return []
-        return [
-            f"policy.max_step_ms is {self.seconds * 1e3:g}: {self._over} of {self._steps} steps "
-            "that drafted take longer without any draft node (the shortest "
-            f"{self._shortest_s * 1e3:.3g} ms), and so verified none"
-        ]
-
-
 class TpotWeights:
     """w <- clip(w exp(0.1 (TPOT / target - 1)), 1, 8) after every round of a request.
 
@@ -45,6 +18,7 @@ class TpotWeights:
 
     def __init__(self, target_ms: float | None) -> None:
         self._target_s = None if target_ms is None else target_ms / 1e3
+        self.active = target_ms is not None
         self._running: dict[int, tuple[float, float, float]] = {}  # seconds, tokens, weight
 
     def of(self, request: np.ndarray) -> np.ndarray:
