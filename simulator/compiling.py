@@ -11,7 +11,6 @@ import hashlib
 import importlib
 import os
 import stat
-import sys
 import tempfile
 import types
 from collections.abc import Callable
@@ -19,12 +18,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-# Interpreted calls of priced or decided items, of a process, from which numba is worth its loading.
-WORTH = 200_000
+# Interpreted work of a process, in items of about 4 us, from which numba is worth its loading,
+# and its compiling.
+WORTH, UNKEPT = 200_000, 4_000_000
 _work = 0
-# Nothing is allocated, so no references to arrays need counting; tables of many arrays are passed
-# on for nothing where calls are inlined: 20 ns for a price, not 700.
-FLAT = {"nogil": True, "error_model": "numpy", "_nrt": False, "forceinline": True}
+# Nothing is allocated, so no references to arrays need counting.
+FLAT = {"nogil": True, "error_model": "numpy", "_nrt": False}
 
 
 def njit(function: Callable | None = None, **options: Any) -> Callable:
@@ -58,30 +57,40 @@ def _temporary_folder() -> Path | None:
     return folder if own and not found.st_mode & 0o022 else None
 
 
-def loaded() -> bool:
-    """Whether numba is here already."""
-    return "numba" in sys.modules
+def worth(items: int, *names: str) -> bool:
+    """Note so many items of interpreted work; whether compiled modules should take them instead.
 
-
-def worth(items: int) -> bool:
-    """Note so many items of interpreted work; whether compiled code should take them instead.
-
-    Loading numba takes about as long as `WORTH` of them: no process waits twice as long as need be.
+    Loading them takes about as long as `WORTH` items: no process waits twice as long as need be.
+    Compiling them, once on a machine, takes as long as `UNKEPT`.
     """
     global _work
     _work += items
-    return _work >= WORTH
+    return _work >= WORTH and (_work >= UNKEPT or kept(*names))
+
+
+@cache
+def kept(*names: str) -> bool:
+    """Whether compiled code of these modules lies beside their sources."""
+    files, digest = _files(names)
+    return any(any((file.parent / "__pycache__").glob(f"*_{digest}-*.nbi")) for file in files)
+
+
+def _files(names: tuple[str, ...]) -> tuple[list[Path], str]:
+    """The modules' files, and a hash of what they and this module say."""
+    files = [Path(importlib.import_module(name).__file__) for name in names]
+    texts = [file.read_bytes() for file in (Path(__file__), *files)]
+    return files, hashlib.sha256(b"".join(texts)).hexdigest()[:12]
 
 
 @cache
 def compiled(*names: str) -> types.SimpleNamespace:
     """The functions of these modules, compiled; each may call its own and those of earlier ones.
 
+    Calls are inlined, so that tables of many arrays are passed on for nothing (20 ns for a price,
+    not 700), but for those of a module's `NOT_INLINED`: large, and called in several places.
     Kept code is found again as long as none of the modules changes, not its own alone.
     """
-    modules = [importlib.import_module(name) for name in names]
-    texts = b"".join(Path(file).read_bytes() for file in (__file__, *(m.__file__ for m in modules)))
-    digest = hashlib.sha256(texts).hexdigest()[:12]
+    modules, (_, digest) = [importlib.import_module(name) for name in names], _files(names)
     made: dict[str, Any] = {"bisect_left": njit(_bisect_left)}
     for module in modules:
         space = vars(module) | made
@@ -90,7 +99,8 @@ def compiled(*names: str) -> types.SimpleNamespace:
                 twin = types.FunctionType(value.__code__, space, name, value.__defaults__)
                 twin.__qualname__ = f"{name}_{digest}"
                 twin.__module__ = module.__name__
-                made[name] = njit(twin, **FLAT)
+                inlined = name not in module.NOT_INLINED
+                made[name] = njit(twin, forceinline=inlined, **FLAT)
         space.update(made)
     return types.SimpleNamespace(**made)
 

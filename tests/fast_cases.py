@@ -25,6 +25,7 @@ from simulator.policies.fixed_chain import FixedChain
 from simulator.policies.fixed_tree import FixedTree
 from simulator.policies.opt_tree import OptTree
 from simulator.policies.pctree import PCTree
+from simulator.policies.priced_survival import PricedSurvival
 from simulator.policies.sequoia import Sequoia
 from simulator.policies.treespark import TreeSpark
 from simulator.policies.tuned_chain import TunedChain
@@ -59,6 +60,9 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "opt_tree": lambda: OptTree(nodes=8, min_gain=0.1, depth=4),
     "pctree": lambda: PCTree(k=2, packed_tokens=8),
     "sequoia": lambda: Sequoia(nodes=12, branch=4),
+    "priced_survival": lambda: PricedSurvival(nodes=20, nodes_alone=30, branch=4),
+    "priced_ratio": lambda: PricedSurvival(price="ratio", nodes=12, branch=3, skip=False),
+    "priced_lambda": lambda: PricedSurvival(price="lambda", nodes=9, branch=4, max_step_ms=9.0),
 }
 HOST = HostOverhead(
     round_s=0.0007,

@@ -7,11 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from simulator.cost import HostOverhead
 from simulator.orders.families.scored_chain import ScoredChain
 from simulator.policies.adaptive_verification import AdaptiveVerification
 from simulator.policies.dspark import DSpark
-from simulator.policies.shared.selection import step_curve_s
 from tests.chain_steps import chain_step, staircase
 from tests.confidence import with_confidence
 from tests.policy_lab import make_lab, make_recording, make_step, prepared
@@ -147,24 +145,6 @@ def test_a_cost_that_falls_is_made_to_stay():
     assert usual(AdaptiveVerification(), [0.5, 0.4]).allocate(
         chain_step([[0.5, 0.4]], cost)
     ).tolist() == [0]
-
-
-@pytest.mark.parametrize("packing", ["ragged", "dense"])
-@pytest.mark.parametrize("overlap", [False, True])
-@pytest.mark.parametrize("tree", [False, True])
-def test_a_curve_is_the_cost_of_every_prefix(packing, overlap, tree):
-    host = HostOverhead(2e-4, 3e-3, 7e-3, 0.0, 5e-4, 1e-5, overlap=overlap)
-    cost = staircase([(4, 9.0), (8, 10.0), (16, 15.0)], batches=(2, 4), packing=packing, host=host)
-    step = chain_step([[0.9, 0.8, 0.5], [0.7, 0.2, 0.1], [0.6, 0.3, 0.0]], cost)
-    request = np.array([0, 0, 1, 2, 0, 2, 1, 1])
-    curve = step_curve_s(step, request, tree=tree)
-    for count in range(9):
-        packed = 1 + np.bincount(request[:count], minlength=3)
-        asked = cost.step(
-            packed, step.load.context, drafted=True, tree=tree and count > 0, ordered=8
-        )
-        assert curve[count] == pytest.approx(asked.total_s, rel=1e-12)
-    assert step_curve_s(step, request[:0], tree=tree) == pytest.approx(curve[:1])
 
 
 @pytest.mark.parametrize("make", [DSpark, AdaptiveVerification])

@@ -15,7 +15,7 @@ from simulator.cli.main import main
 from simulator.orders import BestFirstOrder, build_order
 from simulator.orders.replay import replay
 from simulator.policies.cast import Cast
-from simulator.policies.shared.stop_rules import first_stop_width
+from simulator.policies.shared.stop_rules import first_stop_widths
 from simulator.studies.claims import loads, rounds
 from simulator.studies.claims.arms import Staircase, Uniform
 from simulator.studies.claims.verdict import Cell, Claim, Row, Side, Where, judged, overall, rows_of
@@ -117,7 +117,7 @@ def test_the_staircase_looks_past_its_jumps():
     )
     step = hand_step([SURVIVAL])
     assert arm.allocate(step).tolist() == [10]
-    assert first_stop_width(np.array(SURVIVAL), STEP_MS) == 3
+    assert first_stop_widths(np.array([SURVIVAL]), STEP_MS).tolist() == [3]
     step.draft.size[0] = 6
     assert arm.allocate(step).tolist() == [6]
 

@@ -11,7 +11,6 @@ import yaml
 from simulator.cost import (
     HostOverhead,
     Source,
-    SourceTally,
     StepCost,
     build_step_cost,
     find_profile,
@@ -249,23 +248,13 @@ def test_width_probe_gives_the_measured_points():
 
 
 def test_shares_of_steps_and_time():
-    tally = SourceTally()
-    tally.add(Source.MEASURED, 1.0)
-    tally.add(Source.INTERPOLATED, 1.0)
-    tally.add(Source.MODELLED | Source.CLAMPED, 2.0)
-    tally.add(Source.CLAMPED, 4.0)
-    assert tally.shares()["steps"] == {
-        "measured": 0.25,
-        "interpolated": 0.25,
-        "modelled": 0.25,
-        "clamped": 0.5,
-    }
-    assert tally.shares()["time"] == {
-        "measured": 0.125,
-        "interpolated": 0.125,
-        "modelled": 0.25,
-        "clamped": 0.75,
-    }
+    both = Source.MODELLED | Source.CLAMPED
+    steps = {Source.MEASURED: 1, Source.INTERPOLATED: 1, both: 1, Source.CLAMPED: 1}
+    seconds = {Source.MEASURED: 1.0, Source.INTERPOLATED: 1.0, both: 2.0, Source.CLAMPED: 4.0}
+    found = shares(steps, seconds)
+    assert list(found["steps"].values()) == [0.25, 0.25, 0.25, 0.5]
+    assert list(found["time"].values()) == [0.125, 0.125, 0.25, 0.75]
+    assert list(found["time"]) == ["measured", "interpolated", "modelled", "clamped"]
     assert shares({}, {})["steps"]["measured"] == 0.0
 
 

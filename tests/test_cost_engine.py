@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.cost import (
-    Cliff,
     HostOverhead,
     LatencyProfile,
     Source,
@@ -19,9 +18,7 @@ from simulator.cost import (
     build_step_cost,
     find_profile,
 )
-from simulator.policies.priced_survival.offer import plain_s
-from simulator.policies.shared.selection import step_curve_s
-from simulator.policy import Draft, Load, Step
+from simulator.policies.priced_survival.accounts import plain_step_s
 from traces.common.errors import InputError
 
 # B300: 4 packed tokens take 5.162 ms, the draft of one request 0.883 ms.
@@ -104,7 +101,7 @@ def test_launches_count_in_eager_mode_alone():
     assert step(cost_of(host=short, mode="eager"), [4]) == replace(bare, executed=4)
     plain = step(cost_of(host=host, mode="eager"), [1], drafted=False, tree=False)
     assert plain.total_s == pytest.approx(8e-3)
-    assert plain_s(cost_of(host=host, mode="eager"), 1, 8192) == pytest.approx(8e-3)
+    assert plain_step_s(cost_of(host=host, mode="eager").prices, 1, 8192.0) == pytest.approx(8e-3)
 
 
 seconds = st.floats(0, 2e-2)
@@ -124,21 +121,6 @@ hosts = st.builds(
 
 
 @settings(max_examples=200, deadline=None)
-@given(hosts, st.booleans(), st.data())
-def test_host_work_of_one_and_of_many_are_the_same(host, tree, data):
-    count, requests = 6, data.draw(st.integers(1, 40))
-    nodes = np.array(data.draw(st.lists(st.integers(0, 300), min_size=count, max_size=count)))
-    device = np.array(data.draw(st.lists(seconds, min_size=count, max_size=count)))
-    trees = (nodes > 0) & tree
-    many = host.seen_curve_s(nodes, device, requests=requests, tree=trees, ordered=77)
-    one = [
-        host.seen_s(n, d, requests=requests, drafted=True, tree=t, ordered=77)
-        for n, d, t in zip(nodes.tolist(), device.tolist(), trees.tolist())
-    ]
-    assert many.tolist() == one
-
-
-@settings(max_examples=200, deadline=None)
 @given(hosts, st.booleans(), seconds)
 def test_launches_make_no_step_faster_and_hide_no_more_than_they_add(host, tree, device_s):
     terms = {"requests": 3, "drafted": True, "tree": tree, "ordered": 9}
@@ -146,55 +128,6 @@ def test_launches_make_no_step_faster_and_hide_no_more_than_they_add(host, tree,
     without = device_s + replace(host, launch_s=0.0).seen_s(9, device_s, **terms)
     assert with_launches >= max(without, host.launch_s) - 1e-12
     assert with_launches <= max(without, host.launch_s + without - device_s) + 1e-12
-
-
-cliffs = st.lists(
-    st.builds(
-        Cliff,
-        above=st.integers(1, 60),
-        factor=st.floats(1, 2),
-        add_ms=st.floats(0, 3),
-        per=st.sampled_from(["request", "step"]),
-    ),
-    max_size=3,
-)
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    hosts,
-    cliffs,
-    st.sampled_from(["b300", "mi355x", "h100_sxm_qwen3_8b_table6"]),
-    st.sampled_from(["ragged", "dense"]),
-    st.sampled_from([(None, None), ("graphs", (1, 6, 20, 50)), ("eager", None)]),
-    st.booleans(),
-    st.integers(0, 10_000),
-)
-def test_the_curve_of_a_step_is_what_its_steps_cost(host, cliffs, name, packing, mode, tree, seed):
-    rng = np.random.default_rng(seed)
-    mode, sizes = mode
-    cost = StepCost(
-        find_profile(name), host=host, cliffs=cliffs, packing=packing, mode=mode, graph_sizes=sizes
-    )
-    batch, most = int(rng.integers(1, 9)), int(rng.integers(1, 12))
-    request = rng.permutation(np.repeat(np.arange(batch), most))
-    context = rng.integers(100, 5000, batch)
-    size = np.full(batch, most)
-    score = np.zeros((batch, most))
-    load = Load(0.0, batch, 0, batch, context, size, np.arange(batch))
-    draft = Draft(score, np.ones(score.shape, np.uint8), np.full(score.shape, -1, np.int16), size)
-    curve = step_curve_s(Step(load, draft, None, cost), request, tree)
-    one_by_one = [
-        cost.step(
-            1 + np.bincount(request[:nodes], minlength=batch),
-            context,
-            drafted=True,
-            tree=tree and nodes > 0,
-            ordered=int(size.sum()),
-        ).total_s
-        for nodes in range(len(request) + 1)
-    ]
-    np.testing.assert_allclose(curve, one_by_one, rtol=1e-12)
 
 
 # ---------------------------------------------------------------- cliffs

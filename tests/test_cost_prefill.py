@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from simulator.cost import HostOverhead, PrefillRow, Source, StepCost, StepTime, find_profile
-from simulator.cost.prefill import PrefillCurve
 from traces.common.errors import InputError
 
 H100 = "h100_sxm_qwen3_8b_table5"
@@ -159,32 +156,7 @@ def test_strict_refuses_chunks_beyond_the_table():
     one = np.ones(1, int)
     with pytest.raises(InputError, match="prefill of 51 tokens"):
         cost.step(one, 8192 * one, drafted=False, tree=False, chunks=[(1, 50)])
-    with pytest.raises(InputError, match="prefill of 51 tokens"):
-        cost.prefill_curve(np.array([3, 51]))
 
 
 def test_the_parts_are_added_in_order():
     assert StepTime(0.1, 0.2, 0.3, Source.MEASURED, 0.4, 7).total_s == 0.1 + 0.2 + 0.3 + 0.4
-
-
-# ---------------------------------------------------------------- arrays
-
-
-sizes = st.lists(st.integers(1, 500), min_size=0, max_size=6, unique=True)
-
-
-@settings(max_examples=60, deadline=None)
-@given(sizes, st.integers(0, 1000))
-def test_many_prompts_cost_what_each_does(points, seed):
-    rng = np.random.default_rng(seed)
-    rows = [PrefillRow(size, float(ms)) for size, ms in zip(sorted(points), rng.random(6) + 0.1)]
-    curve, tokens = PrefillCurve(rows), rng.integers(1, 800, 50)
-    assert curve.many(tokens).tolist() == [curve.at(int(n)) for n in tokens]
-
-
-def test_many_modelled_prompts_and_which_are():
-    cost, tokens = modelled(), np.array([1, 140, 150, 9000])
-    assert cost.prefill_curve(tokens).tolist() == [cost.prefill_s(int(n)) for n in tokens]
-    assert cost.prefill_modelled(tokens).all()
-    assert table().prefill_modelled(np.array([4, 50, 51])).tolist() == [False, False, True]
-    assert not table(prefill="none").prefill_modelled(tokens).any()

@@ -14,6 +14,7 @@ from simulator.engine.settings import Settings
 from simulator.policies.cast import Cast
 from simulator.policies.checks import verifies_trees
 from simulator.policies.fixed_chain import FixedChain
+from simulator.policies.priced_survival import PricedSurvival
 from simulator.policies.treespark import TreeSpark
 from tests.fast_cases import (
     HOST,
@@ -63,7 +64,7 @@ def test_every_policy_with_rules(mixed, name, clients):
 )
 @pytest.mark.parametrize("packing", ["ragged", "dense"])
 @pytest.mark.parametrize(
-    "name", ["batch_schedule", "cast", "treespark_arms", "treespark_high", "static_widths"]
+    "name", ["batch_schedule", "cast", "treespark_arms", "static_widths", "priced_survival"]
 )
 def test_profiles_with_contexts_host_terms_and_prefill(mixed, profile, packing, name):
     recording, tables = mixed
@@ -96,11 +97,48 @@ def test_eager_launches_cliffs_and_overlap(mixed, overlap):
     cost = cost_of(
         "b300", mode="eager", cliffs=cliffs, host=type(HOST)(**terms | {"overlap": overlap})
     )
-    for name in ("cast", "batch_schedule", "autoregressive"):
+    for name in ("cast", "batch_schedule", "autoregressive", "priced_survival", "priced_lambda"):
         load = {"max_concurrency": 14, "num_prompts": 50}
         facts, compiled = serve_both(recording, POLICIES[name](), cost, tables, **load)
         assert_equal(facts, compiled)
         assert (facts.steps["host_s"] > 0).any()
+
+
+@pytest.mark.parametrize("burstiness", [0.02, 0.3, 1.0, 4.0])
+@pytest.mark.parametrize("rate", [0.5, 40.0, 1e4])
+@pytest.mark.parametrize("name", ["autoregressive", "cast", "priced_survival"])
+@pytest.mark.parametrize("profile", ["b300", "small_pair_semi_cpu"])
+def test_open_loops(mixed, rate, burstiness, name, profile):
+    """Idle and overloaded; burstiness .02 makes many come at the very same instant."""
+    recording, tables = mixed
+    load = {"request_rate": rate, "burstiness": burstiness, "num_prompts": 50}
+    for limit, seed in ((None, 0), (3, 1), (1, 2)):
+        more = load | {"max_concurrency": limit, "seed": seed, "max_num_seqs": 16}
+        parts = POLICIES[name](), cost_of(profile, host=HOST), tables, 40
+        facts, compiled = serve_both(recording, *parts, **more)
+        assert_equal(facts, compiled)
+        if rate > 1e3 and limit:
+            assert facts.steps["queued"].max() > 10
+
+
+@pytest.mark.parametrize("profile", ["b300", "small_pair_semi_cpu"])
+def test_more_clients_than_slots(mixed, profile):
+    recording, tables = mixed
+    load = {"max_concurrency": 9, "max_num_seqs": 4, "num_prompts": 60}
+    for name in ("cast", "treespark", "priced_ratio"):
+        facts, compiled = serve_both(recording, POLICIES[name](), cost_of(profile), tables, **load)
+        assert_equal(facts, compiled)
+        assert facts.steps["queued"].max() == 5
+
+
+@pytest.mark.parametrize("sizes", [(1, 8, 20), (2, 64)])
+def test_captured_sizes_of_a_deployment(mixed, sizes):
+    recording, tables = mixed
+    for profile in ("b300", "h100_sxm_qwen3_8b_table6"):
+        cost = cost_of(profile, graph_sizes=sizes, host=HOST)
+        for name in ("cast", "priced_survival"):
+            load = {"max_concurrency": 7, "num_prompts": 40}
+            assert_equal(*serve_both(recording, POLICIES[name](), cost, tables, **load))
 
 
 @pytest.mark.parametrize("name", ["treespark", "treespark_arms", "ddtree", "cast"])
@@ -186,7 +224,9 @@ def test_many_requests_are_pulled_as_they_come():
     lengths=st.lists(st.integers(1, 14), min_size=6, max_size=9),
     kind=st.sampled_from(["hidden", "pool"]),
     profile=st.sampled_from(["b300", "small_pair_semi_cpu", "mi355x", "h100_nvl_qwen3_8b"]),
-    name=st.sampled_from(["cast", "cast_one", "cast_all", "treespark", "batch_schedule"]),
+    name=st.sampled_from(
+        ["cast", "cast_one", "cast_all", "treespark", "batch_schedule", "priced_survival"]
+    ),
     clients=st.integers(1, 12),
     requests=st.integers(1, 30),
     host=st.booleans(),
@@ -217,7 +257,7 @@ def test_shipped_policies_at_the_shipped_recording():
     recording = load_recording(trace)
     tables = cached_tables(recording)
     assert len(choose_sequences(trace, recording)) > 1
-    for policy, clients in ((Cast(), 24), (TreeSpark(), 6)):
+    for policy, clients in ((Cast(), 24), (TreeSpark(), 6), (PricedSurvival(), 9)):
         load = {"max_concurrency": clients, "num_prompts": 60}
         facts, compiled = serve_both(recording, policy, cost_of(), tables, 1 << 12, **load)
         assert_equal(facts, compiled)

@@ -5,10 +5,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from simulator.cost.verify import _regimes_apart
 
 from simulator.cli.main import folder_name, main
 from simulator.cost import StepCost, find_profile
-from simulator.cost.verify import _regimes_apart
 from simulator.orders import ChainOrder, build_order, cache, order_table
 from simulator.results.goodput import meets
 from simulator.results.window import FULL_BATCH, Window

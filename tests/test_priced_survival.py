@@ -11,7 +11,7 @@ import pytest
 from simulator.cost import StepCost, find_profile
 from simulator.engine.inputs import settled
 from simulator.orders.families.sampled import SampledOrder
-from simulator.policies.priced_survival import PricedSurvival
+from simulator.policies.priced_survival import PricedSurvival, accounts
 from simulator.policy import Outcome
 from tests.policy_lab import make_lab, make_load, make_recording, make_step, prepared
 from tests.synthetic import make_hidden
@@ -53,7 +53,7 @@ def test_ratio_takes_the_most_tokens_per_second(lab, batch):
 
 def test_local_prices_move_nodes_to_hard_requests(lab):
     ratio, local = (prepared(PricedSurvival(price=p), lab) for p in ("ratio", "local"))
-    local._worth = replace(local._worth, exponents=(-2.0,) * len(local._worth.widths))
+    local._pricing.exponents[:] = -2.0
     step = step_of(lab, ratio, 8)
     nodes = np.arange(1, step.draft.score.shape[1] + 1)
     score = np.tile(np.log(0.98) * nodes, (8, 1))  # easy stretches
@@ -71,7 +71,7 @@ def test_a_run_that_earns_much_per_second_verifies_less(lab):
     policy.allocate(step)
     sizes = []
     for rate in (10.0, 1e3, 1e5):
-        policy._accounts.at(8).earn(rate * 1e6, 1e6)  # outweighs what was before
+        accounts.earn(policy._pricing.accounts, 3, rate * 1e6, 1e6)  # outweighs what was before
         sizes.append(int(policy.allocate(step).sum()))
     assert sizes[0] >= sizes[1] >= sizes[2]
     assert sizes[0] > sizes[2]
@@ -170,7 +170,7 @@ def test_a_sampled_step_is_sized_by_the_step_before(hot_lab):
     step = step_of(hot_lab, policy, 4)
     assert isinstance(step.order, SampledOrder)
     assert policy.allocate(step).sum() == 4  # nothing known: one each
-    settled_for = round(policy._accounts.at(4).budget * 4)
+    settled_for = round(policy._pricing.accounts[2, accounts.BUDGET] * 4)
     # other values of what is drawn now change who is verified, but not how much
     other = step_of(hot_lab, policy, 4)
     score = np.where(np.isfinite(other.draft.score), other.draft.score - 1.0, -np.inf)

@@ -1,185 +1,126 @@
-"""The size of a step: what nodes are worth against the staircase of its cost."""
+"""The size of a step: a known staircase, what is charged, and what is remembered between steps."""
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import numpy as np
 import pytest
 
-from simulator.cost import HostOverhead
-from simulator.policies.priced_survival.accounts import LONGEST, REST, Account, Accounts
-from simulator.policies.priced_survival.limits import TpotWeights
-from simulator.policies.priced_survival.offer import Offer, attention_s, offer_of
-from simulator.policies.priced_survival.token_worth import (
-    AHEAD,
-    Worth,
-    _rounds_ahead,
-    _slope,
-    expected,
-)
+from simulator.cost import LatencyProfile, StepCost, VerifyRow, find_profile
+from simulator.policies.priced_survival import accounts, attention_s
+from simulator.policies.priced_survival.accounts import LONGEST, MOST, NODES, REST, new_accounts
+from simulator.policies.priced_survival.token_worth import AHEAD, _rounds_ahead, _slope, expected
+from simulator.policies.priced_survival.tpot import TpotWeights
+from simulator.policies.shared.choices import FIRST, RATE, WORTH, best_nodes, work_of
 from simulator.policy import Draft, Load, Outcome, Step
 
-SURVIVAL = np.array([0.9, 0.6, 0.5, 0.3, 0.25, 0.22, 0.2, 0.19, 0.18, 0.17, 0.1])
-STAIRCASE = np.array([10.0] * 4 + [12.0] * 7 + [14.0])  # seconds with 0..11 nodes
+SURVIVAL = np.array([[0.9, 0.6, 0.5, 0.3, 0.25, 0.22, 0.2, 0.19, 0.18, 0.17, 0.1]])
 
 
-class Staircase:
-    """A cost model by hand: seconds by total tokens, and a draft."""
-
-    packing = "ragged"
-    host = HostOverhead()
-
-    def __init__(self, step_s, draft_s=0.0, packing="ragged"):
-        self.step_s, self._draft_s, self.packing = step_s, draft_s, packing
-
-    def draft_s(self, batch, context):
-        return self._draft_s
-
-    def verify_curve_s(self, batch, totals, context):
-        return np.array([self.step_s(total) for total in totals])
+def staircase() -> StepCost:
+    """10 s with 0 to 3 nodes of a lone request, 12 up to 10, 14 beyond; drafts are free."""
+    shipped = find_profile("b300")
+    ends = ((4, 1e4), (11, 1.2e4), (1 << 14, 1.4e4))
+    rows = tuple(VerifyRow(None, 0, total, ms, True) for total, ms in ends)
+    free = tuple(type(row)(row.batch, row.kv_prefix_tokens, 0.0) for row in shipped.draft)
+    return StepCost(LatencyProfile("stairs", shipped.header, rows, free))
 
 
-def step_of(score, cost, depth=None):
-    score = np.asarray(score, float)
-    batch = len(score)
-    size = np.isfinite(score).sum(axis=1)
-    counts = np.full(batch, 9)
-    load = Load(0.0, batch, 0, batch, counts, counts, np.arange(batch))
-    depth = np.ones(score.shape, np.uint8) if depth is None else depth
-    draft = Draft(score, depth, np.full(score.shape, -1, np.int16), size)
-    return Step(load, draft, None, cost)
+def chosen(goal: int, price: float = 0.0, limit_s: float = math.inf) -> tuple[int, float]:
+    """Nodes of a lone request, and what they gain."""
+    cost, work = staircase(), work_of(1, SURVIVAL.shape[1])
+    here, aim = (1, 0.0, 11, True), (goal, price, limit_s, False, 1.0)
+    depth = np.ones(SURVIVAL.shape, np.int64)
+    rows = np.zeros(1, np.int64), SURVIVAL, np.array([11]), depth
+    found = best_nodes(cost.prices, cost.floor, here, aim, *rows, work)
+    assert work.width.tolist() == [found[0]]
+    return found[:2]
 
 
 def test_the_best_rate_lies_behind_the_jump():
     """Ratios .300 at 3 nodes, .275 at 4, .3758 at 10: one node ahead never sees it."""
-    gain = np.concatenate([[0.0], np.cumsum(SURVIVAL)])
-    offer = Offer(gain, STAIRCASE, 1.0, np.zeros(11, np.int64), np.array([11]))
-    assert [round(offer.rate(n), 4) for n in (3, 4, 10)] == [0.3, 0.275, 0.3758]
-    assert offer.best_by_rate() == 10
-    assert offer.widths(10).tolist() == [10]
+    assert chosen(RATE) == (10, pytest.approx(3.51))
+    assert chosen(FIRST)[0] == 3
 
 
 def test_a_jump_pays_where_its_nodes_exceed_its_seconds_at_the_price():
     """Nodes 4 to 10 are worth 1.51 and take 2 seconds; the eleventh is worth .1 and takes 2."""
-    gain = np.concatenate([[0.0], np.cumsum(SURVIVAL)])
-    offer = Offer(gain, STAIRCASE, 1.0, np.zeros(11, np.int64), np.array([11]))
-    assert math.isclose(gain[10] - gain[3], 1.51)
-    assert offer.best_at(1.51 / 2 + 1e-6) == 3
-    assert offer.best_at(1.51 / 2 - 1e-6) == 10
-    assert offer.best_at(0.1 / 2 - 1e-6) == 11
-    assert offer.best_at(None) == 10  # no price yet: the rate
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_no_other_widths_have_a_better_rate(seed):
-    rng = np.random.default_rng(seed)
-    batch, nodes = 3, 4
-    survival = -np.sort(-rng.random((batch, nodes)), axis=1)
-    weight = rng.uniform(0.5, 2.0, batch)
-    jumps = np.sort(rng.integers(3, 15, 3))
-
-    def seconds(total):
-        return 5.0 + 2.0 * np.searchsorted(jumps, total)
-
-    step = step_of(np.log(survival), Staircase(seconds, draft_s=0.7))
-    key = survival * weight[:, None]
-    offer = offer_of(step, key, float(weight.sum()))
-    best = offer.best_by_rate()
-    widths = offer.widths(best)
-
-    def rate(chosen):
-        worth = weight.sum() + sum(key[r, :w].sum() for r, w in enumerate(chosen))
-        return worth / (0.7 + seconds(batch + sum(chosen)))
-
-    every = itertools.product(range(nodes + 1), repeat=batch)
-    assert math.isclose(rate(widths), max(rate(chosen) for chosen in every))
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_padding_makes_the_nodes_below_the_largest_tree_free(seed):
-    rng = np.random.default_rng(seed)
-    score = np.log(-np.sort(-rng.random((3, 5)), axis=1))
-    score[1, 3:] = -np.inf  # a smaller tree
-
-    def seconds(total):
-        return 4.0 + total // 6
-
-    step = step_of(score, Staircase(seconds, packing="dense"))
-    key = np.where(np.isfinite(score), np.exp(score), 0.0)
-    offer = offer_of(step, key, 3.0)
-    best = offer.best_by_rate()
-    rates = [(3 + key[:, :p].sum()) / seconds(3 * (p + 1)) for p in range(6)]
-    assert best == int(np.argmax(rates))
-    assert offer.widths(best).tolist() == [best, min(best, 3), best]
+    prices = (1.51 / 2 + 1e-6, 1.51 / 2 - 1e-6, 0.1 / 2 - 1e-6)
+    assert [chosen(WORTH, price)[0] for price in prices] == [3, 10, 11]
 
 
 def test_no_step_is_longer_than_the_limit():
-    score = np.log(SURVIVAL)[None]
-    step = step_of(score, Staircase(lambda total: STAIRCASE[total - 1]))
-    assert offer_of(step, SURVIVAL[None], 1.0, limit_s=13.0).best_by_rate() == 10
-    assert offer_of(step, SURVIVAL[None], 1.0, limit_s=11.0).best_by_rate() == 3
-    assert offer_of(step, SURVIVAL[None], 1.0, limit_s=9.0).best_by_rate() == 0
+    assert [chosen(RATE, limit_s=limit)[0] for limit in (13.0, 11.0, 9.0)] == [10, 3, 0]
+
+
+def step_at(context, verify_s) -> Step:
+    class Cost:
+        pass
+
+    cost = Cost()
+    cost.verify_s = verify_s
+    load = Load(0.0, 2, 0, 2, np.array(context), np.array([9, 9]), np.arange(2))
+    return Step(load, Draft(None, None, None, np.ones(2)), None, cost)
 
 
 def test_attention_is_charged_by_the_context_beyond_the_mean():
-    class Linear(Staircase):
-        def verify_s(self, batch, total, context):
-            return 1.0 + total * context * 1e-6
-
-    step = step_of(np.log([[0.5], [0.5]]), Linear(None))
-    load = Load(0.0, 2, 0, 2, np.array([100, 300]), np.array([9, 9]), np.arange(2))
-    step = Step(load, step.draft, None, step.cost)
+    step = step_at([100, 300], lambda batch, total, context: 1.0 + total * context * 1e-6)
     assert np.allclose(attention_s(step), [-100e-6, 100e-6])
 
 
 def test_attention_costs_nothing_where_no_context_was_measured():
-    class Flat(Staircase):
-        def verify_s(self, batch, total, context):
-            return 1.0
-
-    assert (attention_s(step_of(np.log([[0.5], [0.5]]), Flat(None))) == 0).all()
+    assert (attention_s(step_at([100, 300], lambda batch, total, context: 1.0)) == 0).all()
 
 
 # ---------------------------------------------------------------- accounts
 
 
+def settled(longest: int, surplus: float, times: int = 1) -> np.ndarray:
+    book = new_accounts([longest])
+    for _ in range(times):
+        accounts.smooth(book, 0, accounts.SURPLUS, surplus, accounts.SHARP)
+    return book
+
+
 def test_drafting_rests_while_it_does_not_pay_and_is_tried_again():
-    account = Account(longest=4 * REST)
-    assert not account.rests()
-    account.settle(2.0, -0.1)
-    asked = [account.rests() for _ in range(3 * REST + 3)]
+    assert not accounts.rests(new_accounts([4 * REST]), 0)
+    book = settled(4 * REST, -0.1)
+    asked = [accounts.rests(book, 0) for _ in range(3 * REST + 3)]
     assert asked == [True] * REST + [False] + [True] * 2 * REST + [False, True]
     for _ in range(60):
-        account.settle(2.0, 0.2)
-    assert not account.rests()
+        accounts.smooth(book, 0, accounts.SURPLUS, 0.2, accounts.SHARP)
+    assert not accounts.rests(book, 0)
 
 
-@pytest.mark.parametrize(("batch", "longest"), [(1, REST), (2, 2 * REST), (64, LONGEST)])
-def test_a_lone_request_is_tried_again_sooner(batch, longest):
-    account = Accounts().at(batch)
-    account.settle(1.0, -0.1)
-    asked = [account.rests() for _ in range(1000)]
-    tried = np.flatnonzero(~np.array(asked))
-    assert np.diff(tried).max() == longest + 1
+@pytest.mark.parametrize("longest", [REST, 2 * REST, LONGEST])
+def test_a_rest_never_exceeds_its_longest(longest):
+    book = settled(longest, -0.1)
+    asked = [accounts.rests(book, 0) for _ in range(1000)]
+    assert book[0, MOST] == longest
+    assert np.diff(np.flatnonzero(~np.array(asked))).max() == longest + 1
 
 
 def test_the_price_is_what_was_earned_per_second():
-    account = Account()
-    assert account.price is None
-    account.earn(6.0, 2.0)
-    assert account.price == 3.0
+    book = new_accounts([REST])
+    assert accounts.price_of(book, 0) == 0.0
+    accounts.earn(book, 0, 6.0, 2.0)
+    assert accounts.price_of(book, 0) == 3.0
     for _ in range(2000):  # ten half-lives
-        account.earn(1.0, 1.0)
-    assert math.isclose(account.price, 1.0, rel_tol=1e-2)
+        accounts.earn(book, 0, 1.0, 1.0)
+    assert math.isclose(accounts.price_of(book, 0), 1.0, rel_tol=1e-2)
 
 
 def test_batches_of_similar_size_share_an_account():
-    accounts = Accounts()
-    assert accounts.at(5) is accounts.at(8)
-    assert accounts.at(8) is not accounts.at(9)
-    assert accounts.at(1) is not accounts.at(2)
+    places = [accounts.account_at(batch) for batch in (1, 2, 3, 4, 5, 8, 9, 256, 257)]
+    assert places == [0, 1, 2, 2, 3, 3, 4, 8, 9]
+
+
+def test_running_means_start_with_the_first_step():
+    book = new_accounts([REST])
+    for nodes in (4.0, 14.0):
+        accounts.smooth(book, 0, NODES, nodes, accounts.SMOOTH)
+    assert book[0, NODES] == pytest.approx(5.0)
 
 
 def test_late_requests_gain_weight():
@@ -199,13 +140,21 @@ def test_late_requests_gain_weight():
 
 
 def test_weights_have_mean_1_and_favour_hard_stretches():
-    worth = Worth((1, 4), (-0.2, -0.6))
     survival = np.array([[0.9, 0.8], [0.1, 0.1]])
-    assert expected(survival).tolist() == [2.7, 1.2]
-    weights = worth.weights(survival, 2.0)  # half-way on the logarithm: exponent -.4
-    assert math.isclose(weights.mean(), 1.0)
-    assert math.isclose(weights[1] / weights[0], (2.7 / 1.2) ** 0.4)
-    assert np.allclose(Worth((1,), (0.0,)).weights(survival, 5.0), 1.0)
+    stretch = expected(survival)
+    assert stretch.tolist() == [2.7, 1.2]
+
+    def weights(widths, exponents, nodes):
+        pricing = accounts.Pricing(None, None, 0.0, 0, 1, 0, np.log(widths), np.array(exponents))
+        work = work_of(2, 0)
+        accounts.weigh(np.arange(2), stretch, 2, nodes, pricing, work)
+        return work.weight
+
+    found = weights((1, 4), (-0.2, -0.6), 2.0)  # half-way on the logarithm: exponent -.4
+    assert math.isclose(found.mean(), 1.0)
+    assert math.isclose(found[1] / found[0], (2.7 / 1.2) ** 0.4)
+    assert np.allclose(weights((1,), (0.0,), 5.0), 1.0)
+    assert np.allclose(weights((1, 4), (0.0, -1.0), np.nan), 1.0)  # no step yet: one node
 
 
 def test_slope_is_least_squares_and_never_positive():

@@ -110,7 +110,7 @@ def test_every_step_is_modelled_and_may_be_padded():
     assert (answer.executed, answer.source) == (8, Source.MODELLED)
     assert answer.verify_s == pytest.approx(cost.verify_s(2, 8, 100))
     assert (cost.profile.name, cost.profile.header.kind) == ("roofline", "modelled")
-    assert cost.prefill_modelled(np.array([5])).all()
+    assert cost.prefill == "modelled"
     assert cost.num_gpus == 1
 
 

@@ -1,18 +1,13 @@
-"""Width rules against hand-worked and published numbers, and the shared budget by brute force."""
+"""Width rules against hand-worked and published numbers."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from simulator.cost import StepCost, find_profile
-from simulator.policies.shared.selection import merged_requests, top_widths
 from simulator.policies.shared.stop_rules import (
-    best_plateau_width,
     deploy_width,
-    first_stop_width,
     first_stop_widths,
     fit_line,
     measured_width,
@@ -118,107 +113,21 @@ def test_released_rule_on_released_probes(profile, stop, stop_with_draft, width)
 
 
 def test_ratio_on_a_staircase():
-    # 3 nodes: 3 / 10; 4: 3.3 / 12 = .275 stops the first rule; 10: 4.51 / 12 = .3758; 11: 4.61 / 14
-    assert first_stop_width(SURVIVAL, STEP_S) == 3
-    assert best_plateau_width(SURVIVAL, STEP_S) == 10
-    assert (1 + SURVIVAL[:10].sum()) / 12 == pytest.approx(0.3758, abs=5e-5)
-
-
-def test_ratio_rules_without_gain_or_without_steps():
-    flat = np.full(12, 10.0)
-    assert first_stop_width(SURVIVAL, flat) == best_plateau_width(SURVIVAL, flat) == 11
-    rising = 1.0 + np.arange(12)  # 1 token per second at 0 nodes, at most .95 beyond
-    assert first_stop_width(SURVIVAL, rising) == best_plateau_width(SURVIVAL, rising) == 0
-
-
-def test_equal_ratios_take_the_smaller_width():
-    # (1 + 1) / 2 = 1 / 1 at both widths
-    assert best_plateau_width(np.array([1.0]), np.array([1.0, 2.0])) == 0
-    assert first_stop_width(np.array([1.0]), np.array([1.0, 2.0])) == 0
-
-
-def test_base_counts_one_token_per_request():
-    # Two requests: (2 + .5) / 1.2 > 2 / 1; one request: 1.5 / 1.2 > 1; eight: 8.5 / 1.2 < 8.
-    step_s = np.array([1.0, 1.2])
-    assert [best_plateau_width(np.array([0.5]), step_s, base) for base in (1, 2, 8)] == [1, 1, 0]
-
-
-def _merge(score, size, budget, depth) -> list[int]:
-    """Requests in the order a merge of the rows' fronts takes their nodes."""
-    front, taken = [0] * len(score), []
-    for _ in range(budget):
-        heads = [
-            (-score[r][front[r]], 0 if depth is None else depth[r][front[r]], r)
-            for r in range(len(score))
-            if front[r] < size[r]
-        ]
-        if not heads:
-            break
-        request = min(heads)[2]
-        front[request] += 1
-        taken.append(request)
-    return taken
-
-
-@st.composite
-def _rows(draw):
-    batch, nodes = draw(st.integers(1, 5)), draw(st.integers(1, 7))
-    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    score = -np.sort(rng.integers(0, 4, size=(batch, nodes)) * 0.5, axis=1)  # many ties
-    size = rng.integers(0, nodes + 1, size=batch)
-    score[np.arange(nodes) >= size[:, None]] = -np.inf
-    depth = rng.integers(1, 4, size=(batch, nodes))
-    return score, size, depth, draw(st.integers(0, batch * nodes + 1))
-
-
-@settings(max_examples=300, deadline=None)
-@given(_rows(), st.booleans())
-def test_shared_budget_equals_a_merge_of_the_fronts(rows, by_depth):
-    score, size, depth, budget = rows
-    levels = depth if by_depth else None
-    expected = _merge(score, size, budget, levels)
-    widths = top_widths(score, size, budget, levels)
-    assert widths.tolist() == np.bincount(expected, minlength=len(score)).tolist()
-    everything = _merge(score, size, score.size, levels)
-    request, merged = merged_requests(score, size, levels)
-    assert request.tolist() == everything
-    assert np.all(np.diff(merged) <= 0)
-
-
-def test_shared_budget_ties_without_depth_go_to_the_first_requests():
-    score = np.log(np.array([[0.5, 0.25], [0.5, 0.25], [0.9, 0.25]]))
-    size = np.array([2, 2, 2])
-    # .9, .5, .5, then three nodes of .25: the first request's, then the second's
-    assert [top_widths(score, size, m).tolist() for m in (3, 4, 5)] == [
-        [1, 1, 1],
-        [2, 1, 1],
-        [2, 2, 1],
-    ]
-
-
-def test_shared_budget_ties_by_depth():
-    score = np.log(np.array([[0.5, 0.25], [0.5, 0.25], [0.9, 0.25]]))
-    depth = np.array([[1, 2], [1, 2], [1, 1]])
-    assert top_widths(score, np.array([2, 2, 2]), 4, depth).tolist() == [1, 1, 2]
-
-
-def test_nodes_of_probability_zero_still_count():
-    score = np.array([[-1.0, -np.inf], [-np.inf, -np.inf]])
-    assert top_widths(score, np.array([2, 1]), 2).tolist() == [2, 0]
-    assert top_widths(score, np.array([1, 1]), 2).tolist() == [1, 1]
-
-
-def test_rising_scores_are_refused():
-    with pytest.raises(ValueError, match="scores rise"):
-        top_widths(np.array([[-2.0, -1.0, -3.0]]), np.array([3]), 1)
+    """3 nodes: 3 / 10; 4: 3.3 / 12 = .275 stops; further on, 10 give 4.51 / 12."""
+    flat, rising = np.full(12, 10.0), 1.0 + np.arange(12)
+    stops = [first_stop_widths(SURVIVAL[None], step_s)[0] for step_s in (STEP_S, flat, rising)]
+    assert stops == [3, 11, 0]  # rising: 1 token per second without nodes, at most .95 beyond
+    # (1 + 1) / 2 = 1 / 1 at both widths: the smaller
+    assert first_stop_widths(np.array([[1.0]]), np.array([1.0, 2.0])).tolist() == [0]
 
 
 def test_many_first_stops_are_each_its_own():
     survival = np.stack([SURVIVAL, SURVIVAL[::-1], SURVIVAL**4])
     step_s = np.stack([STEP_S, 2 * STEP_S, 10 + np.arange(12.0)])
-    expected = [first_stop_width(p, s) for p, s in zip(survival, step_s, strict=True)]
+    each = zip(survival, step_s, strict=True)
+    expected = [first_stop_widths(p[None], s)[0] for p, s in each]
     assert first_stop_widths(survival, step_s).tolist() == expected
-    shared = [first_stop_width(p, STEP_S) for p in survival]
+    shared = [first_stop_widths(p[None], STEP_S)[0] for p in survival]
     assert first_stop_widths(survival, STEP_S).tolist() == shared
 
 

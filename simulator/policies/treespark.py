@@ -62,7 +62,7 @@ class TreeSpark(RulePolicy):
         self._file = calibration, choice("force_calibration", force_calibration, (False, True))
 
     def _climb(self, ladder: Sequence[Mapping[str, Any]]) -> None:
-        self.ladder = read_ladder(ladder)
+        self.ladder, self._orders = read_ladder(ladder), {}
         self._admit = {rung: (rung.log_theta, *rung.near_log) for rung in self.ladder if rung.theta}
 
     def prepare(self, lab: Lab) -> None:
@@ -103,7 +103,7 @@ class TreeSpark(RulePolicy):
 
     def rule(self, batch: int) -> FixedWidth | Threshold:
         rung = rung_at(self.ladder, batch)
-        order = self._orders[rung]
+        order = self._orders.get(rung)
         return Threshold(order, *self._admit[rung]) if rung.theta else FixedWidth(order)
 
     def describe(self) -> dict:

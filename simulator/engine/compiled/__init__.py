@@ -9,10 +9,11 @@ from simulator import compiling
 from simulator.cost import StepCost
 from simulator.engine.arrivals import LazyWorkload, Workload
 from simulator.engine.settings import Settings
-from simulator.policies.shared.rules import FixedWidth, Plain, Priced, Rule
+from simulator.policies.shared.rules import FLAT_MODULES, FixedWidth, Plain, Priced, Rule
 from simulator.policy import Policy
 from traces.recordings.recording import Recording
 
+MODULES = (*FLAT_MODULES, "simulator.engine.compiled.rounds")
 MOST_ARRIVALS = 10_000_000  # of an open loop, whose times are held
 STEP_ITEMS, REQUEST_ITEMS = 25, 0.5  # a step of the ordinary server, in items of `compiling.worth`
 
@@ -39,7 +40,8 @@ def pays(workload: Workload | LazyWorkload, recording: Recording, capacity: int)
     """Whether compiled rounds are worth their loading; which server runs changes no result."""
     batch = min(capacity, workload.clients or 1)
     steps = len(workload) * float(recording.anchor_counts.mean()) / batch / 2
-    return compiling.worth(int(steps * (STEP_ITEMS + REQUEST_ITEMS * batch)))
+    items = int(steps * (STEP_ITEMS + REQUEST_ITEMS * batch))
+    return compiling.worth(items, *MODULES)
 
 
 def ruled(policy: Policy, capacity: int) -> bool:

@@ -21,6 +21,7 @@ MEASURED, INTERPOLATED, WEAK = 1, 2, 12  # cost.Source: WEAK is modelled, clampe
 BATCH, ARRIVED, ADMITTED, FINISHED, NEAR, STEPS, ROUNDS, SEEN = range(8)
 OLD_ADMITTED, OLD_FINISHED = 8, 9  # at the start of the chunk
 NOW, START = range(2)
+NOT_INLINED = ("admit",)  # where compiled
 
 
 class Requests(NamedTuple):
@@ -136,7 +137,7 @@ def advance(state, clock, slots, work, requests, rules, table, pricing, prices, 
         if rules.group[batch] != table.mine:
             return SWITCH
         full = state[STEPS] == len(steps.time_s) or state[ROUNDS] + batch > len(rounds.request)
-        if full or not has_room(state, events, batch):
+        if full or not has_room(state, requests, events, batch):
             return FULL
         drafted = decide(state, clock, slots, work, rules, table, pricing, prices, floor)
         seconds = charge(state, clock, slots, work, table, drafted, prices, requests, steps)
@@ -176,7 +177,7 @@ def admit(state, clock, slots, requests, events):
     while state[ADMITTED] < state[ARRIVED] and state[BATCH] < len(slots.request):
         request = state[ADMITTED]
         i = request - requests.first
-        if i >= len(requests.left) or not has_room(state, events, 1):
+        if i >= len(requests.left) or not has_room(state, requests, events, 1):
             return False
         place = request - state[OLD_ADMITTED]
         events.admitted_s[place] = clock[NOW]
@@ -218,11 +219,11 @@ def end(state, clock, request, requests, events):
         state[ARRIVED] += 1
 
 
-def has_room(state, events, needed):
+def has_room(state, requests, events, needed):
     """Whether the buffers of the events hold `needed` more of each."""
     most = len(events.finish_s) - needed
-    arrived = state[ADMITTED] - state[OLD_ADMITTED]
-    return arrived <= most and state[FINISHED] - state[OLD_FINISHED] <= most
+    come = (state[ADMITTED] if requests.open else state[ARRIVED]) - state[OLD_ADMITTED]
+    return come <= most and state[FINISHED] - state[OLD_FINISHED] <= most
 
 
 # ---------------------------------------------------------------- a step

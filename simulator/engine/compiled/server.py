@@ -11,18 +11,16 @@ import numpy as np
 from simulator import compiling
 from simulator.cost import StepCost
 from simulator.engine.arrivals import LazyWorkload, Workload
-from simulator.engine.compiled import rounds
+from simulator.engine.compiled import MODULES, rounds
 from simulator.engine.compiled.rounds import (
     ADMITTED,
     ARRIVED,
     BATCH,
     FINISHED,
     NEAR,
-    NOW,
     OLD_ADMITTED,
     OLD_FINISHED,
     ROUNDS,
-    SEEN,
     START,
     STEPS,
     Events,
@@ -40,7 +38,6 @@ from simulator.policies.priced_survival.accounts import PLACES, Pricing
 from simulator.policies.shared.choices import work_of
 from simulator.policies.shared.rules import (
     ALL,
-    FLAT_MODULES,
     FixedWidth,
     Plain,
     Priced,
@@ -54,7 +51,6 @@ from traces.recordings.recording import Recording
 
 CHUNK = 1 << 16  # rounds between two notes in the ledger
 AT_ONCE = 1 << 13  # requests of a block
-MODULES = (*FLAT_MODULES, rounds.__name__)
 _KIND = {
     Plain: rounds.PLAIN,
     FixedWidth: rounds.FIXED,
@@ -345,6 +341,3 @@ class Chunk:
 
 def _columns(table: Steps | Rounds, count: int) -> dict[str, np.ndarray]:
     return {name: values[:count] for name, values in table._asdict().items()}
-
-
-__all__ = ["NOW", "SEEN", "FastServer"]

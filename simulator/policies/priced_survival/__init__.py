@@ -130,8 +130,8 @@ class PricedSurvival(Policy):
         here = batch, step.context, int(draft.size.sum()), True
         rows = view.row, view.score, flat(expected(survival)), view.size, view.depth
         arrays = {name: flat(value) for name, value in pricing._asdict().items() if name in ARRAYS}
-        prices = view.prices, view.floor, pricing._replace(**arrays)
-        view.code.size_step(*prices, here, *rows, view.work)
+        own = pricing._replace(**arrays)
+        view.code.size_step(*view.prices, own, here, *rows, view.work)
         self._weight, self._weighed = view.weight, step.load.request
         if not self._sampled:
             return view.width

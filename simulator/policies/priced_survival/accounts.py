@@ -33,6 +33,7 @@ BUDGET = 2  # nodes per request that the last step would have taken
 EARNED, SECONDS = 3, 4  # worth and seconds, decaying sums
 RESTED, RESTING, MOST = 5, 6, 7  # resting steps so far, of this rest, and of the longest one
 PLACES = 8
+NOT_INLINED = ("size_step",)  # where compiled
 
 
 class Pricing(NamedTuple):

@@ -25,6 +25,7 @@ from simulator.cost.price import (
 
 RATE, FIRST, WORTH = range(3)  # what `best_nodes` looks for
 SAFE = 1 + 1e-12  # beyond the rounding of a bound
+NOT_INLINED = ("take_shared", "best_nodes", "best_depth", "settled")  # where compiled
 
 
 class Work(NamedTuple):

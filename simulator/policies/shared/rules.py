@@ -108,7 +108,7 @@ class View:
     """A step as the functions of `choices` take it, and the functions: interpreted or compiled.
 
     Attributes:
-        code: the functions. row, score, size, depth, work, prices, floor: what they take.
+        code: the functions. row, score, size, depth, work: what they take.
         weight, offset: (batch,) of `work`, to be filled. width: (batch,) what was chosen.
     """
 
@@ -123,8 +123,13 @@ class View:
         depth = draft.depth if draft.depth is not None else np.zeros((batch, 0))
         self.depth = flat(np.ascontiguousarray(depth, np.uint8))
         self.flat, self.work = flat, Work(*map(flat, work))
-        cost, plain = step.cost, flat is memoryview
-        self.prices, self.floor = (cost.prices, cost.floor) if plain else cost.arrays
+        self._cost = step.cost
+
+    @property
+    def prices(self) -> tuple[Any, Any]:
+        """`StepCost.prices` and `StepCost.floor`, as the functions take them."""
+        plain = self.flat is memoryview
+        return (self._cost.prices, self._cost.floor) if plain else self._cost.arrays
 
 
 FLAT_MODULES = (
@@ -136,7 +141,7 @@ FLAT_MODULES = (
 
 def functions(items: int, module: Any) -> tuple[SimpleNamespace | Any, Any]:
     """A module of plain functions, as it is or compiled, and what makes arrays fit for it."""
-    if compiling.worth(items):
+    if compiling.worth(items, *FLAT_MODULES):
         return compiling.compiled(*FLAT_MODULES), lambda array: array
     return module, memoryview
 
@@ -152,7 +157,7 @@ def best_of_batch(
     here = step.batch, step.context, int(step.draft.size.sum()), False
     aim = goal, 0.0, math.inf, rising, float(step.batch)
     rows = view.row, view.score, view.size, view.depth
-    found = view.code.best_nodes(view.prices, view.floor, here, aim, *rows, view.work)
+    found = view.code.best_nodes(*view.prices, here, aim, *rows, view.work)
     return int(found[0]), view.width
 
 

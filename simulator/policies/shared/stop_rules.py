@@ -124,37 +124,15 @@ def published_mass_curve(domain: str = "gsm8k") -> np.ndarray:
     return np.array([float(row["mean_prefix_mass"]) for row in rows])
 
 
-def first_stop_width(survival: np.ndarray, step_s: np.ndarray, base: float = 1.0) -> int:
-    """Width where tokens per second first fails to rise (CaDDTree, DSpark's Algorithm 1).
+def first_stop_widths(survival: np.ndarray, step_s: np.ndarray, base: float = 1.0) -> np.ndarray:
+    """Width where each request's tokens per second first fail to rise (CaDDTree): (B,).
 
     Args:
-        survival: (M,) non-increasing survival of the nodes. step_s: (M+1,) seconds of a step with
-            0..M of them. base: tokens of a step without nodes, one for each request.
+        survival: (B, M) non-increasing survival of the nodes. step_s: (B, M + 1) seconds of a step
+            with 0..M of them, or (M + 1,) for all. base: tokens of a step without nodes.
     """
-    return int(first_stop_widths(survival, step_s, base))
-
-
-def first_stop_widths(survival: np.ndarray, step_s: np.ndarray, base: float = 1.0) -> np.ndarray:
-    """`first_stop_width` of many requests, each by itself: (B,) of survival (B, M).
-
-    step_s (B, M+1), or (M+1,) for all.
-    """
-    rate = _rates(survival, step_s, base)
-    stops = rate[..., 1:] <= rate[..., :-1]
+    gain = np.zeros((len(survival), survival.shape[1] + 1))
+    np.cumsum(survival, axis=-1, out=gain[:, 1:])
+    rate = (base + gain) / step_s
+    stops = rate[:, 1:] <= rate[:, :-1]
     return np.where(stops.any(axis=-1), stops.argmax(axis=-1), stops.shape[-1])
-
-
-def best_plateau_width(survival: np.ndarray, step_s: np.ndarray, base: float = 1.0) -> int:
-    """Width of the most tokens per second anywhere on a staircase; the smallest of equals.
-
-    Arguments as in `first_stop_width`. On a plateau the rate rises, so this is a plateau's end or
-    the last node: looking only one node ahead (`first_stop_width`) stops at the first jump.
-    """
-    return int(np.argmax(_rates(survival, step_s, base)))
-
-
-def _rates(survival: np.ndarray, step_s: np.ndarray, base: float) -> np.ndarray:
-    """Tokens per second with 0..M nodes: (..., M+1)."""
-    gain = np.zeros((*np.shape(survival)[:-1], np.shape(survival)[-1] + 1))
-    np.cumsum(survival, axis=-1, out=gain[..., 1:])
-    return (base + gain) / step_s
