@@ -13,7 +13,7 @@ from pyarrow import parquet
 
 from simulator.cli.overrides import normalised
 from simulator.cli.survey import composed_jobs, parse
-from simulator.engine.arrivals import LazyWorkload, make_workload
+from simulator.engine.arrivals import LazyWorkload, arrival_times, make_workload
 from simulator.engine.compiled.server import FastServer
 from simulator.engine.fleet import Fleet
 from simulator.engine.run import Job, load, prepare
@@ -40,12 +40,12 @@ def make_job(path: Path, *words: str) -> Job:
 
 def serve(job: Job, ledger, fast: bool = False) -> int:
     """Serve the ledger's workload; returns how many decisions were near a threshold."""
-    env, capacity = simpy.Environment(), job.settings.capacity
-    parts = (env, job.policy, job.recording, job.cost, ledger.workload, capacity, job.tables)
+    capacity, times = job.settings.capacity, arrival_times(job.settings, ledger.workload)
+    parts = (job.policy, job.recording, job.cost, ledger.workload, capacity, job.tables, ledger)
     if fast:
-        env.run(env.process(FastServer(*parts, ledger).serve()))
+        FastServer(*parts, arrival_s=times).run()
         return job.policy.near_threshold
-    fleet = Fleet(*parts, ledger, job.settings.server, following=job.following)
+    fleet = Fleet(simpy.Environment(), *parts, job.settings.server, following=job.following)
     fleet.run()
     return fleet.near_threshold
 

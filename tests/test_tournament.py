@@ -309,7 +309,7 @@ def test_a_result_depends_on_its_own_policy_alone():
     assert {
         "simulator.policies.cast",
         "simulator.policies.shared.stop_rules",
-        "simulator.policies.shared.selection",
+        "simulator.policies.shared.rules",
     } <= names
     assert "simulator.policies.treespark" not in names
     engine = reached("simulator.studies.contest.play").keys()

@@ -12,12 +12,11 @@ import tempfile
 import time
 from pathlib import Path
 
-import simpy
 from pyarrow import parquet
 
 from simulator.cli.overrides import normalised
 from simulator.cli.survey import composed_jobs, parse
-from simulator.engine.arrivals import LazyWorkload
+from simulator.engine.arrivals import LazyWorkload, arrival_times
 from simulator.engine.compiled import eligible
 from simulator.engine.run import Job, load, prepare, run_job
 
@@ -47,15 +46,15 @@ def bare_seconds(job: Job) -> float | None:
     """Processor time of the compiled rounds alone; None where the run has none."""
     from simulator.engine.compiled.server import FastServer
 
-    workload, env = LazyWorkload(job.settings, job.recording, job.sequences), simpy.Environment()
+    workload = LazyWorkload(job.settings, job.recording, job.sequences)
     if not eligible(job.settings, workload, job.policy, job.cost):
         return None
     server = FastServer(
-        env, job.policy, job.recording, job.cost, workload, job.settings.capacity, job.tables,
-        Nowhere(),
+        job.policy, job.recording, job.cost, workload, job.settings.capacity, job.tables,
+        Nowhere(), arrival_s=arrival_times(job.settings, workload),
     )  # fmt: skip
     started = time.process_time()
-    env.run(env.process(server.serve()))
+    server.run()
     return time.process_time() - started
 
 
