@@ -8,12 +8,12 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from analysis.figures.draw import KINDS, chosen, draw
-from analysis.figures.parts import read_inputs
 
 import analysis
 import traces
 from analysis.__main__ import main
+from analysis.figures.draw import KINDS, chosen, draw
+from analysis.figures.parts import read_inputs
 from analysis.look import KNOWN, look_of, looks
 from tests.figure_cases import comparison, steps, summary, sweep, write_run
 

@@ -11,6 +11,11 @@ import numpy as np
 import pandas
 import pyarrow
 import pytest
+from pyarrow import parquet
+
+import traces
+from analysis.__main__ import main
+from analysis.compare.budgets import order_curves, tried_widths
 from analysis.figures.domains import speedups
 from analysis.figures.draw import draw
 from analysis.figures.drawing import covered, equal_lines, equal_words
@@ -20,11 +25,6 @@ from analysis.figures.nodes import node_lines, step_sums
 from analysis.figures.pareto import frontier, per_gpu_rates
 from analysis.figures.parts import read_inputs
 from analysis.figures.time import round_parts
-from pyarrow import parquet
-
-import traces
-from analysis.__main__ import main
-from analysis.compare.budgets import order_curves, tried_widths
 from analysis.look import KNOWN
 from analysis.read.runs import read_runs
 from analysis.read.tables import spent_in_window, steps_in_window

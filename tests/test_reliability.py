@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from analysis.figures.draw import draw
-from analysis.figures.parts import Inputs
 
 from analysis.__main__ import main
+from analysis.figures.draw import draw
+from analysis.figures.parts import Inputs
 from analysis.look import KNOWN
 from analysis.read.calibrations import read_reliability
 from simulator.calibration.edge_map import EdgeMap

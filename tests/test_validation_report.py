@@ -11,9 +11,9 @@ from math import exp, inf, nan, sqrt
 from pathlib import Path
 
 import pytest
-from analysis.figures.live import validation_figure
 
 from analysis.__main__ import main
+from analysis.figures.live import validation_figure
 from analysis.look import KNOWN
 from analysis.read.validations import read_validation
 from real_runner.validating.agreement import errors_of, inversions, noise_of, rank_correlation
