@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -49,6 +49,28 @@ def _is_ours(filename: object) -> bool:
     """Whether nobody but the writer knows the file: it has no name, or a temporary one."""
     parts = Path(filename).parts if isinstance(filename, str | os.PathLike) else ()
     return filename is None or any(map(_TEMPORARY.fullmatch, parts))
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary path beside `path`; renamed to it when the block ends well, else removed.
+
+    Raises OSError naming `path` when the disk does not take it.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with named(path):
+            yield temporary
+            os.replace(temporary, path)
+    finally:
+        with suppress(OSError):  # the disk's, which was said already
+            temporary.unlink(missing_ok=True)
+
+
+def cache_folder(kind: str) -> Path:
+    """$SPECSIM_CACHE, or ~/.cache/specsim; `kind` (orders, recordings) is a folder below it."""
+    folder = os.environ.get("SPECSIM_CACHE")
+    return (Path(folder) if folder else Path.home() / ".cache" / "specsim") / kind
 
 
 def below(name: str, *folders: Path) -> Path | None:

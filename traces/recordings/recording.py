@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,8 @@ import numpy as np
 from traces.common.errors import InputError
 from traces.recordings import scores
 from traces.recordings.schema import SPLITS
+
+BLOCK_BYTES = 1 << 25  # looked at together where all of a recording is
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,7 +99,7 @@ class Recording:
     @property
     def content_hash(self) -> str:
         """sha256 of metadata and arrays, hex: equal for equal content, wherever it is stored."""
-        return self.memo("content_hash", lambda: _content_hash(self.meta, self.arrays))
+        return self.memo("content_hash", lambda: content_hash(self.meta, self.arrays))
 
     @property
     def anchor_offset(self) -> np.ndarray:
@@ -216,10 +218,25 @@ def _offsets(counts: np.ndarray) -> np.ndarray:
     return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
 
 
-def _content_hash(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
+def content_hash(
+    meta: Mapping[str, Any],
+    arrays: Mapping[str, np.ndarray],
+    release: Callable[[], Any] = lambda: None,
+) -> str:
+    """See `Recording.content_hash`. release: called after every block of rows that was read."""
     digest = hashlib.sha256(json.dumps(dict(meta), sort_keys=True).encode())
     for name in sorted(arrays):
-        array = np.ascontiguousarray(arrays[name])
+        array = arrays[name]
         digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
-        digest.update(array.data if array.size else b"")
+        for rows in row_blocks(array):
+            digest.update(np.ascontiguousarray(array[rows]).data)
+            release()
     return digest.hexdigest()
+
+
+def row_blocks(*arrays: np.ndarray) -> Iterator[slice]:
+    """Rows of arrays of equal length, in blocks of some 32 MiB of them all."""
+    rows = len(arrays[0])
+    row_bytes = sum(array.nbytes for array in arrays) // max(rows, 1)
+    size = max(BLOCK_BYTES // max(row_bytes, 1), 1)
+    return (slice(first, first + size) for first in range(0, rows, size))

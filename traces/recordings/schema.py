@@ -112,9 +112,10 @@ def narrowed(name: str, array: np.ndarray, vocab_size: int) -> np.ndarray:
     if spec is not None and spec.kind == "int" and array.dtype.kind in "iu":
         token_type = "uint16" if vocab_size <= NARROW_VOCAB else "int32"
         stored = np.dtype(token_type if spec.stored == "token" else spec.stored)
-        limits = np.iinfo(stored)
-        fits = not array.size or (array.min() >= limits.min and array.max() <= limits.max)
-        array = array.astype(stored, copy=False) if fits else array
+        if array.dtype != stored:  # the stored type is not read through
+            limits = np.iinfo(stored)
+            fits = not array.size or (array.min() >= limits.min and array.max() <= limits.max)
+            array = array.astype(stored) if fits else array
     array = array.view()
     array.flags.writeable = False
     return array

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from traces.recordings.recording import Recording
+from traces.recordings.recording import Recording, row_blocks
 from traces.recordings.schema import NEAR_TIE, SPLITS
 
 
@@ -94,10 +94,13 @@ def _split_counts(recording: Recording) -> list[list[str]]:
 
 def _pool_coverage(recording: Recording) -> list[list[str]]:
     """Share of realised tokens that are the top-1, and that are anywhere in the pool."""
-    anchors = np.arange(recording.num_anchors)
-    hit = recording["pool_token"] == recording.realised(anchors)[..., None]  # (A, D, K)
-    first = hit[..., 0].sum(axis=0) / max(len(anchors), 1)
-    pooled = hit.any(axis=-1).sum(axis=0) / max(len(anchors), 1)
+    count, tokens = max(recording.num_anchors, 1), recording["pool_token"]
+    first, pooled = np.zeros(recording.depths), np.zeros(recording.depths)
+    for rows in row_blocks(tokens):
+        anchors = np.arange(rows.start, min(rows.stop, recording.num_anchors))
+        hit = tokens[rows] == recording.realised(anchors)[..., None]  # (n, D, K)
+        first += hit[..., 0].sum(axis=0) / count
+        pooled += hit.any(axis=-1).sum(axis=0) / count
     rows = [["depth", "realised is top-1", "realised in pool"]]
     for depth in range(recording.depths):
         rows.append([str(depth + 1), f"{first[depth]:.3f}", f"{pooled[depth]:.3f}"])

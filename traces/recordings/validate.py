@@ -6,13 +6,15 @@ Order: metadata, presence and shapes, sequence layout, then the draft scores
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from traces.common.errors import InputError
 from traces.recordings.meta import check_meta
+from traces.recordings.recording import row_blocks
 from traces.recordings.schema import (
     EXTRA_PREFIXES,
     KNOWN,
@@ -22,6 +24,8 @@ from traces.recordings.schema import (
     required_arrays,
 )
 from traces.recordings.tree import node_depths, path_nodes
+
+Arrays = Mapping[str, np.ndarray]
 
 # ---------------- Vectorised checks that name the first offending array entry.
 
@@ -46,8 +50,9 @@ ROUNDING = 2.0**-8  # of a bfloat16, relative and at most; of a float16 it is 2^
 LARGEST = 1e30  # of a score or weight: products of two, summed over a row, stay finite
 
 
-def refuse_not_finite(array: np.ndarray, name: str, source: str) -> None:
+def refuse_not_finite(arrays: Arrays, name: str, source: str) -> None:
     """Refuse NaN, infinities and numbers that become infinite in use; integers pass."""
+    array = arrays[name]
     if array.dtype.kind == "f" and array.size:
         bad = ~np.isfinite(array)
         if array.dtype.itemsize > 2:  # no float16 is larger
@@ -84,14 +89,13 @@ def most_mass(entries: int | np.ndarray) -> float | np.ndarray:
 # ---------------- Validation of the tree encoding's structure.
 
 
-def check_tree(meta: dict[str, Any], arrays: Mapping[str, np.ndarray], source: str) -> None:
+def check_tree(meta: dict[str, Any], depths: int, arrays: Arrays, source: str) -> None:
     """Raise InputError at the first malformed tree; log-probabilities are finite and <= 0."""
     parent = arrays["tree_parent"]
     refuse_tokens(arrays["tree_token"], "tree_token", source, meta["vocab_size"])
     _check_parents(parent, source)
     _check_siblings(arrays, source)
     following = arrays["anchor_pos"].astype(np.int64)[:, None] + 1
-    depths = _depths(arrays)
     depth = node_depths(parent)
     fail_where(
         depth >= depths,
@@ -101,11 +105,6 @@ def check_tree(meta: dict[str, Any], arrays: Mapping[str, np.ndarray], source: s
         f"a parent above depth {depths} (D={depths})",
     )
     _check_path(arrays, arrays["tokens"][following + np.arange(depths)], source)
-
-
-def _depths(arrays: Mapping[str, np.ndarray]) -> int:
-    recorded = int(arrays["prompt_len"].sum()) + int(arrays["output_len"].sum())
-    return (len(arrays["tokens"]) - recorded) // len(arrays["prompt_len"])
 
 
 def _check_parents(parent: np.ndarray, source: str) -> None:
@@ -124,7 +123,7 @@ def _check_parents(parent: np.ndarray, source: str) -> None:
     )
 
 
-def _check_siblings(arrays: Mapping[str, np.ndarray], source: str) -> None:
+def _check_siblings(arrays: Arrays, source: str) -> None:
     """Siblings are distinct tokens in falling order of log-probability."""
     token, logq = arrays["tree_token"], arrays["tree_logq"]
     parent = arrays["tree_parent"].astype(np.int64)
@@ -134,7 +133,7 @@ def _check_siblings(arrays: Mapping[str, np.ndarray], source: str) -> None:
     values = np.take_along_axis(logq, order, axis=1)
     rising = _scatter(siblings & (values[:, 1:] > values[:, :-1]), order)
     fail_where(rising, logq, "tree_logq", source, "at most that of the sibling before it")
-    _check_sums_of_validate_tree(logq, parent, source)
+    _check_sibling_sums(logq, parent, source)
     order = np.lexsort((token, parent), axis=1)
     grouped = np.take_along_axis(parent, order, axis=1)
     ids = np.take_along_axis(token, order, axis=1)
@@ -143,7 +142,7 @@ def _check_siblings(arrays: Mapping[str, np.ndarray], source: str) -> None:
     fail_where(twice, token, "tree_token", source, "a token no earlier sibling has")
 
 
-def _check_sums_of_validate_tree(logq: np.ndarray, parent: np.ndarray, source: str) -> None:
+def _check_sibling_sums(logq: np.ndarray, parent: np.ndarray, source: str) -> None:
     """Probabilities of the children of one node add up to at most 1."""
     rows, nodes = parent.shape
     start = np.arange(rows)[:, None] * (nodes + 1)  # groups of a row: the root's, each node's
@@ -172,7 +171,7 @@ def _scatter(bad: np.ndarray, order: np.ndarray) -> np.ndarray:
     return flags
 
 
-def _check_path(arrays: Mapping[str, np.ndarray], realised: np.ndarray, source: str) -> None:
+def _check_path(arrays: Arrays, realised: np.ndarray, source: str) -> None:
     nodes = path_nodes(arrays["tree_token"], arrays["tree_parent"], realised)
     absent = nodes < 0
     if absent.any():
@@ -186,17 +185,13 @@ def _check_path(arrays: Mapping[str, np.ndarray], realised: np.ndarray, source: 
 # ---------------- Validation of draft and target scores, by encoding.
 
 
-ScoreArrays = Mapping[str, np.ndarray]
 # Two recordings of one log-probability, each rounded to float16 (half a step is 2^-7 at 16..32)
 # or computed by another kernel, differ by less; a row shifted by one position differs by more.
 AGREEMENT = 0.1
 
 
-def check_scores(meta: dict[str, Any], arrays: ScoreArrays, source: str) -> None:
+def check_scores(meta: dict[str, Any], depths: int, arrays: Arrays, source: str) -> None:
     """Raise InputError at the first score that cannot be one; shapes are known to be right."""
-    floats = [name for name in arrays if arrays[name].dtype.kind == "f"]
-    for name in floats:
-        refuse_not_finite(arrays[name], name, source)
     for name in ("pool_logprob", "path_logq", "tree_logq"):
         if name in arrays:
             refuse_positive(arrays[name], name, source)
@@ -210,10 +205,10 @@ def check_scores(meta: dict[str, Any], arrays: ScoreArrays, source: str) -> None
     if meta["encoding"] == "pool":
         _check_pool(meta, arrays, source)
     elif meta["encoding"] == "tree":
-        check_tree(meta, arrays, source)
+        check_tree(meta, depths, arrays, source)
 
 
-def _check_pool(meta: dict[str, Any], arrays: ScoreArrays, source: str) -> None:
+def _check_pool(meta: dict[str, Any], arrays: Arrays, source: str) -> None:
     tokens, logprob = arrays["pool_token"], arrays["pool_logprob"]
     refuse_tokens(tokens, "pool_token", source, meta["vocab_size"])
     rising = np.zeros(logprob.shape, dtype=bool)
@@ -260,7 +255,7 @@ def _refuse_duplicates(tokens: np.ndarray, source: str) -> None:
     fail_where(bad, tokens, "pool_token", source, "a token not earlier in its row")
 
 
-def _check_path_in_pool(arrays: ScoreArrays, renormalised: bool, source: str) -> None:
+def _check_path_in_pool(arrays: Arrays, renormalised: bool, source: str) -> None:
     """`path_logq` agrees with the pool entry of the realised token, or lies below the pool.
 
     renormalised: a log's candidates make up the whole law, and a token that is none of them has the
@@ -309,17 +304,47 @@ def _check_outside(logprob: np.ndarray, path: np.ndarray, outside: np.ndarray, s
     )
 
 
-Arrays = Mapping[str, np.ndarray]
+def validate(
+    meta: dict[str, Any],
+    arrays: Arrays,
+    source: str,
+    release: Callable[[], Any] = lambda: None,
+) -> None:
+    """Raise InputError at the first thing that is not a version 1 recording.
 
-
-def validate(meta: dict[str, Any], arrays: Arrays, source: str) -> None:
-    """Raise InputError at the first thing that is not a version 1 recording."""
+    release: called after every block of rows that was looked at.
+    """
     check_meta(meta, source)
     sizes = _check_shapes(meta, arrays, source)
     _check_layout(meta, arrays, sizes, source)
     _check_anchors(arrays, source)
     _check_endings(meta, arrays, source)
-    check_scores(meta, arrays, source)
+    for name in arrays:
+        if arrays[name].dtype.kind == "f":
+            _in_blocks(arrays, (name,), partial(refuse_not_finite, name=name), source, release)
+    of_anchors = [name for name in arrays if _rows_of(name) == "A"]
+    _in_blocks(arrays, of_anchors, partial(check_scores, meta, sizes["D"]), source, release)
+
+
+def _rows_of(name: str) -> str:
+    """The dimension that an array's rows run along."""
+    if name in KNOWN:
+        return KNOWN[name].dims[0]
+    return next((rows for prefix, rows in EXTRA_PREFIXES.items() if name.startswith(prefix)), "")
+
+
+def _in_blocks(arrays: Arrays, names: Sequence[str], check, source: str, release) -> None:
+    """`check` all rows of these arrays, a block at a time, with the others whole.
+
+    One that refuses is asked again about all rows, so that it names the index in the file.
+    """
+    for rows in row_blocks(*(arrays[name] for name in names)):
+        try:
+            check({**arrays, **{name: arrays[name][rows] for name in names}}, source=source)
+        except InputError:
+            check(arrays, source=source)
+            raise
+        release()
 
 
 def _check_shapes(meta: dict[str, Any], arrays: Arrays, source: str) -> dict[str, int]:
@@ -390,7 +415,6 @@ def _check_extra(name: str, array: np.ndarray, sizes: dict[str, int], source: st
             f"{source}: array {name} has shape {array.shape}, expected"
             f" {EXTRA_PREFIXES[prefix]}={rows} rows"
         )
-    refuse_not_finite(array, name, source)
 
 
 def _check_layout(meta: dict[str, Any], arrays: Arrays, sizes: dict[str, int], source: str) -> None:
