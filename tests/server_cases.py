@@ -5,21 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from hypothesis import strategies as st
 
 from simulator.cost import StepCost, find_profile
 from simulator.engine.run import Job, prepare
-from simulator.engine.settings import (
-    PREFILLS,
-    ROUTINGS,
-    SCHEDULINGS,
-    ServerSettings,
-    Settings,
-    WorkloadSettings,
-)
+from simulator.engine.settings import ServerSettings, Settings, WorkloadSettings
 from simulator.engine.traffic_file import Lengths
 from simulator.orders import build_order
 from simulator.policy import Policy
@@ -72,6 +65,11 @@ class Case:
         arrivals = "file" if self.file_times else "load"
         wanted = WorkloadSettings(path=str(path), arrivals=arrivals)
         return Lengths(wanted, recording, every)
+
+
+def _named(key: str):
+    """One of the names that a setting of the server takes."""
+    return st.sampled_from(get_args(ServerSettings.model_fields[key].annotation))
 
 
 BUSY = ServerSettings(max_num_seqs=2, replicas=2, router="join_shortest_queue")
@@ -140,7 +138,7 @@ def tables_of(lengths: tuple[int, ...]):
 @st.composite
 def servers(draw) -> ServerSettings:
     slots = draw(st.sampled_from([4, 1, 2, 3, 8]))
-    chunked, mixed = draw(st.sampled_from(PREFILLS)) == "chunked", draw(st.booleans())
+    chunked, mixed = draw(_named("prefill")) == "chunked", draw(st.booleans())
     budget = st.sampled_from([slots, 9, 14] if mixed else [1, 3, 14])
     block = draw(st.sampled_from([1, 2, 4, 16]))
     kv = st.sampled_from([None, 64, 34, 50, 90, 20])
@@ -152,9 +150,9 @@ def servers(draw) -> ServerSettings:
         prefill="chunked" if chunked else "whole",
         mixed=mixed,
         max_num_batched_tokens=draw(budget) if chunked else None,
-        scheduling=draw(st.sampled_from(SCHEDULINGS)),
+        scheduling=draw(_named("scheduling")),
         replicas=draw(st.sampled_from([1, 1, 2, 3])),
-        router=draw(st.sampled_from(ROUTINGS)),
+        router=draw(_named("router")),
         lag=draw(st.integers(0, 2)),
     )
 

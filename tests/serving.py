@@ -8,7 +8,7 @@ import numpy as np
 
 from simulator.cost import Source, StepTime
 from simulator.engine.run import Job, simulate
-from simulator.engine.settings import Settings
+from simulator.engine.settings import ServerSettings, Settings
 from simulator.orders import ChainOrder, build_order
 from simulator.policy import Load, Outcome, Policy, Step
 from simulator.results.facts import Facts
@@ -75,4 +75,10 @@ def serve(recording: Recording, policy: Policy, cost=None, sequences=None, **set
     chosen = np.arange(recording.num_sequences) if sequences is None else sequences
     tables = cache(lambda spec: build_order(spec, recording))
     cost = ConstantCost() if cost is None else cost
-    return simulate(Job({}, Settings(**settings), recording, chosen, cost, policy, tables))
+    return simulate(Job({}, load_of(**settings), recording, chosen, cost, policy, tables))
+
+
+def load_of(max_num_seqs: int | None = None, **settings) -> Settings:
+    """Settings, with that limit of the server's where it is given."""
+    slots = {} if max_num_seqs is None else {"server": ServerSettings(max_num_seqs=max_num_seqs)}
+    return Settings(**settings, **slots)

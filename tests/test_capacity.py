@@ -280,7 +280,7 @@ def test_bad_settings_are_refused(config, change, message):
             {"workload": {"path": "x.csv", "arrivals": "file"}},
             "workload.arrivals is file; accepted",
         ),
-        ({"max_concurrency": None}, "max_concurrency is null; accepted:"),
+        ({"max_concurrency": None}, "max_concurrency is None; accepted:"),
     ],
 )
 def test_loads_that_contradict_are_refused(config, change, message):

@@ -16,7 +16,9 @@ from simulator.cli.main import folder_name, main
 from simulator.cli.overrides import CONF, normalised
 from simulator.cli.survey import parse as parse_command
 from simulator.cli.sweep.job import job_name
-from simulator.engine.settings import OF_TASKS, SCALARS, TASKS
+from simulator.engine.settings import SCALARS
+from simulator.studies.configuration import TASKS
+from simulator.studies.settings import SECTIONS
 from traces.common.errors import InputError
 
 POLICY_FILE = """
@@ -196,7 +198,7 @@ def test_help_explains_every_key(help_lines):
     bare = [line for line in settings if re.match(r" {0,2}[a-z_]+:", line) and "  # " not in line]
     assert bare == ["task: run", "rtable:", "published:"]
     keys = [match[1] for line in settings if (match := re.match(r"([a-z_]+):", line))]
-    assert sorted(keys) == sorted((*SCALARS, *OF_TASKS))
+    assert sorted(keys) == sorted((*SCALARS, *SECTIONS))
     assert len(help_lines) <= 120
 
 

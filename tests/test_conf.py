@@ -14,6 +14,7 @@ from simulator.cli.sweep.objective import split_objective
 from simulator.engine.inputs import load_cost
 from simulator.engine.settings import read_settings
 from simulator.policies.loading import make_policy
+from simulator.studies.options import read_option
 from traces.recordings.catalog import known_recordings
 
 FILES = sorted(path.relative_to(CONF) for path in CONF.rglob("*.yaml"))
@@ -25,7 +26,7 @@ def composed(name: str, *overrides: str) -> dict:
 
 
 def option(group: str, name: str) -> dict:
-    return OmegaConf.to_container(OmegaConf.load(CONF / group / f"{name}.yaml"), resolve=True)
+    return read_option(group, name, group)
 
 
 def options(group: str) -> list[str]:

@@ -19,6 +19,7 @@ from simulator.policies.sglang_adaptive import SGLangAdaptive
 from simulator.policies.shared.rules import FixedWidth, Rule
 from simulator.policy import Policy
 from tests.fast_cases import cost_of
+from tests.serving import load_of
 from tests.synthetic import make_hidden
 
 
@@ -28,7 +29,7 @@ def recording():
 
 
 def allowed(recording, policy, cost=None, **load) -> bool:
-    settings = Settings(**load)
+    settings = load_of(**load)
     workload = make_workload(settings, recording, np.arange(recording.num_sequences))
     return eligible(settings, workload, policy, cost or cost_of())
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -88,7 +87,7 @@ def test_a_configuration_may_name_every_term():
     cost = build_step_cost({"profile": "b300", "host": values})
     assert {name: getattr(cost.host, name) for name in TERMS} == values
     others = {"bubble_s", "launch_s", "overlap"}  # not fitted
-    assert {item.name for item in fields(HostOverhead)} == {*TERMS, *TREE_TERMS, *others}
+    assert set(HostOverhead.model_fields) == {*TERMS, *TREE_TERMS, *others}
 
 
 def test_the_command_line_may_name_a_new_term(here, recorded):

@@ -193,17 +193,11 @@ def test_the_shortest_go_first_where_the_queue_knows():
     ("settings", "message"),
     [
         ({"kv_tokens": 8}, "server.kv_tokens is 8; accepted: at least one block of 16"),
-        ({"watermark": 1.0}, "server.watermark is 1.0; accepted: a share"),
-        ({"prefill": "lazy"}, "server.prefill is 'lazy'; accepted: whole, chunked"),
         ({"max_num_batched_tokens": 512}, "accepted: null with server.prefill=whole"),
         (
             {"prefill": "chunked", "mixed": True, "max_num_batched_tokens": 100},
             "accepted: at least server.max_num_seqs .256.",
         ),
-        ({"replicas": 0}, "server.replicas is 0; accepted: a whole number of at least 1"),
-        ({"router": "random"}, "server.router is 'random'; accepted: round_robin, least_loaded"),
-        ({"lag": -1}, "server.lag is -1; accepted: a whole number of at least 0"),
-        ({"mixed": 1}, "server.mixed is 1; accepted: true, false"),
     ],
 )
 def test_settings_are_refused_in_one_line(settings, message):

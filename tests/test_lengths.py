@@ -7,7 +7,7 @@ import pytest
 
 from simulator.engine.arrivals import BLOCK, LazyWorkload, make_workload
 from simulator.engine.run import Job, simulate
-from simulator.engine.settings import Settings, WorkloadSettings, read_workload
+from simulator.engine.settings import Settings, WorkloadSettings
 from simulator.engine.traffic_file import Lengths
 from tests.serving import ConstantCost, Plain
 from tests.synthetic import make_pool
@@ -148,15 +148,15 @@ def test_what_cannot_be_served_is_refused(recording, tmp_path):
     path = written(tmp_path, "prompt_tokens,output_tokens\n3,4\n")
     with pytest.raises(InputError, match="no arrival times; accepted with workload.arrivals=file"):
         lengths_of(recording, path, arrivals="file")
-    with pytest.raises(InputError, match="workload.path is null"):
+    with pytest.raises(InputError, match="workload.path is None"):
         WorkloadSettings(max_prompt_tokens=2)
     with pytest.raises(InputError, match="time_scale is 2.0; accepted: 1.0 with workload.arr"):
         WorkloadSettings(path=path, time_scale=2.0)
     with pytest.raises(InputError, match="workload.path is None; accepted: with workload=file"):
-        read_workload({"name": "file"})
-    with pytest.raises(InputError, match="ramp is 3; accepted in a closed loop: 0"):
+        WorkloadSettings(name="file")
+    with pytest.raises(InputError, match="ramp is 3; accepted: in a closed loop 0"):
         Settings(ramp=3)
     with pytest.raises(InputError, match="no text of more than one token"):
         Lengths(WorkloadSettings(path=path), recording, np.array([2]))
-    with pytest.raises(InputError, match="request_rate is 5; accepted with workload.arrivals=file"):
+    with pytest.raises(InputError, match="request_rate is 5.0; accepted: with workload"):
         Settings(request_rate=5, workload=WorkloadSettings(path=path, arrivals="file"))

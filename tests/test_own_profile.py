@@ -17,7 +17,7 @@ from simulator.engine.inputs import load_cost
 from simulator.engine.run import Job, prepare, tables_of
 from simulator.engine.settings import Settings
 from simulator.policies.loading import make_policy
-from simulator.studies.contest.entrants import read_option
+from simulator.studies.options import read_option
 from tests.test_profiles import HEADER
 from traces.common.errors import InputError
 from traces.recordings.files import read_recording

@@ -9,7 +9,7 @@ import pytest
 
 from simulator.engine.inputs import load_recording
 from simulator.orders import BestFirstOrder, order_table
-from simulator.studies.contest.entrants import read_option
+from simulator.studies.options import read_option
 from simulator.studies.published import dspark as dspark_cliff
 from simulator.studies.published import dspark as dspark_lengths
 from simulator.studies.published import treespark as treespark_budget

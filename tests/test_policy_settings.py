@@ -10,7 +10,7 @@ from simulator.engine.run import Job, prepare, tables_of
 from simulator.engine.settings import Settings
 from simulator.orders.specs import refusal
 from simulator.policies.loading import make_policy
-from simulator.studies.contest.entrants import names, read_option
+from simulator.studies.options import names, read_option
 from tests.synthetic import make_pool
 from traces.common.errors import InputError
 

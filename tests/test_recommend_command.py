@@ -9,8 +9,8 @@ import pytest
 from simulator.cli.overrides import normalised
 from simulator.cli.survey import composed_jobs, parse
 from simulator.engine.inputs import settled
-from simulator.engine.settings import OF_TASKS
 from simulator.studies.contest.command_line import command_of, overrides_of, written
+from simulator.studies.settings import SECTIONS
 
 COMMANDS = [
     [],
@@ -30,7 +30,7 @@ def composed(words: list[str]) -> dict:
 
 
 def without_tasks(config: dict) -> dict:
-    return {k: v for k, v in config.items() if k not in (*OF_TASKS, "task")}
+    return {k: v for k, v in config.items() if k not in (*SECTIONS, "task")}
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)

@@ -39,13 +39,13 @@ REFUSED = {
     "+policy.nope=1": "accepted: policy.width",
     "+latency.nope=1": "latency.nope",
     "hydra.run.nope=1": "--cfg hydra",
-    "~policy": "policy is None",
+    "~policy": "policy is missing",
     "max_concurrency=0": "max_concurrency is 0",
     "max_concurrency=-2": "max_concurrency is -2",
     "max_concurrency=1.5": "max_concurrency is 1.5",
     "max_concurrency=many": "max_concurrency is 'many'",
     "max_concurrency=true": "max_concurrency is True",
-    "max_concurrency=null": "max_concurrency is null",
+    "max_concurrency=null": "max_concurrency is None",
     "server.max_num_seqs=0": "server.max_num_seqs is 0",
     "request_rate=0": "request_rate is 0",
     "request_rate=-1": "request_rate is -1",
@@ -61,7 +61,7 @@ REFUSED = {
     "goodput=itl:5": "goodput is 'itl:5'",
     "trace.split=nope": "unknown split 'nope'",
     "trace.domains=[nope]": "unknown domain 'nope'",
-    "task=nope": "accepted: run, rtable, published",
+    "task=nope": "accepted: run, rtable, ",
     "policy._target_=nope.Nope": "policy._target_ 'nope.Nope'",
     "policy._target_=builtins.dict": "accepted: a subclass of Policy",
     "policy.width=wide": "policy.width is 'wide'",
@@ -136,7 +136,10 @@ def test_a_failure_while_writing_leaves_no_half_files(here, recorded, monkeypatc
 @pytest.mark.parametrize(
     ("word", "line"),
     [
-        ("max_concurrency=0", "max_concurrency is 0; accepted: a whole number of at least 1"),
+        (
+            "max_concurrency=0",
+            "max_concurrency is 0; accepted: a whole number from 1 to 100000, or null",
+        ),
         (
             "policy._target_=no_module.X",
             "policy._target_ 'no_module.X': No module named 'no_module'",

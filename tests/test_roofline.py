@@ -6,10 +6,10 @@ import csv
 
 import numpy as np
 import pytest
-import yaml
 
 from simulator.cost import Source, StepCost, build_step_cost, kv_tokens_that_fit
 from simulator.cost.roofline import Roofline, read_roofline
+from simulator.studies.options import read_option
 from traces.common.errors import InputError, bare
 from traces.profiles.devices import Gpu, ModelShape, find_gpu, find_model, known
 
@@ -125,12 +125,7 @@ def test_every_step_is_modelled_and_may_be_padded():
         ({"model": "Qwen9"}, "latency.roofline.model is 'Qwen9'; accepted: Qwen3-4B"),
         ({"model": {**MODEL, "layers": 1.5}}, "model.layers is 1.5; accepted: a whole number"),
         ({"model": {**MODEL, "experts": 8}}, "active_params_b, experts and experts_per_token tog"),
-        ({"tensor_parallel": 0}, "latency.roofline.tensor_parallel is 0; accepted: a whole"),
-        ({"dtype": "int3"}, "latency.roofline.dtype is 'int3'; accepted: bfloat16"),
-        ({"bandwidth_efficiency": 1.2}, "bandwidth_efficiency is 1.2; accepted: above 0, up to 1"),
-        ({"allreduce_us": -1}, "latency.roofline.allreduce_us is -1"),
         ({"draft_layers": 11}, "draft_layers is 11; accepted: up to 10, the layers of unnamed"),
-        ({"speed": 1}, "latency.roofline.speed is not a setting; accepted: gpu, model"),
         ({"gpu": None}, "latency.roofline.gpu is missing"),
         ({"calibrate": 3}, "latency.roofline.calibrate is 3; accepted: a path"),
     ],
@@ -354,9 +349,8 @@ def test_a_profile_knows_its_model():
 
 
 def test_the_configuration_builds():
-    from simulator.cli.overrides import CONF
 
-    node = yaml.safe_load((CONF / "latency" / "roofline.yaml").read_text())
+    node = read_option("latency", "roofline", "latency")
     cost = build_step_cost(node)
     assert cost.profile.header.model == "Qwen3-8B"
     assert cost.prefill == "modelled"

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
-from real_runner.settings import mapping
-from simulator.engine.settings import ServerSettings, Settings, read_server
+from simulator.engine.settings import ServerSettings, Settings
 from traces.common.errors import InputError
+from traces.common.settings import read
 
 KEYS = ("max_concurrency", "request_rate", "burstiness", "num_prompts", "seed", "goodput")
 
@@ -21,21 +20,18 @@ def read_load(config: Mapping[str, Any], prompts: int | None) -> Settings:
 
     prompts: lines of a prompts file, each sent once by default; None: the corpus.
     """
-    server = mapping("server", config["server"])
-    for item in fields(ServerSettings):
-        value = server.get(item.name, item.default)
-        if item.name != "max_num_seqs" and value != item.default:
-            raise InputError(
-                f"server.{item.name} is {value!r}; accepted live: {item.default!r} (the live "
-                "server is one replica that prefills whole prompts)"
-            )
-    unknown = [key for key in server if key not in {item.name for item in fields(ServerSettings)}]
-    if unknown:
-        raise InputError(f"unknown key server.{unknown[0]}; accepted: server.max_num_seqs")
+    server = read(ServerSettings, config["server"])
+    defaults, changed = ServerSettings(), server.changed() - {"max_num_seqs"}
+    for name in (one for one in ServerSettings.model_fields if one in changed):
+        raise InputError(
+            f"server.{name} is {getattr(server, name)!r}; accepted live: "
+            f"{getattr(defaults, name)!r} (the live server is one replica that prefills whole "
+            "prompts)"
+        )
     values = {key: config[key] for key in KEYS}
     if values["num_prompts"] is None and prompts is not None:
         values["num_prompts"] = prompts
-    return Settings(**values, server=read_server(server))
+    return Settings(**values, server=server)
 
 
 def realised_rate(load: Settings, arrival_s: np.ndarray) -> float | None:

@@ -165,7 +165,7 @@ def _report(config, asked: Asked, validation, pair, drafter) -> dict[str, Any]:
     host = validation.fit(profile)
     recording, collected = validation.arena.recording, validation.collected
     fitted = sum(len(recording.sequences_of(split)) for split in ("calibration", "tuning"))
-    terms = {name: value for name, value in asdict(host).items() if name != "overlap"}
+    terms = {name: value for name, value in host.model_dump().items() if name != "overlap"}
     return {
         "format": "specdec-validation",
         "version": 1,

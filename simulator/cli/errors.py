@@ -3,47 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from simulator.cli.overrides import OPTION_GROUPS, other_forms
-from simulator.engine.settings import GROUPS, OF_TASKS, OPTIONAL, SCALARS
-from traces.common.errors import InputError, near_note
+from simulator.engine.settings import GROUPS, OPTIONAL, SCALARS
+from simulator.studies.settings import SECTIONS
+from traces.common.errors import InputError, near_note, unknown
 from traces.common.files import disk_line
 
 # ---------------- What to say about a key that a configuration does not have.
 
 
-TOP = (*GROUPS, *OPTIONAL, "experiment", *SCALARS, "objective", "direction", *OF_TASKS)
+TOP = (*GROUPS, *OPTIONAL, "experiment", *SCALARS, "objective", "direction", *SECTIONS)
 MOST = 6  # options in a refusal
 _OVERRIDE = re.compile(r"Could not (?:override|delete from config\.) '([^']+)'")
-_REFUSAL = re.compile(r"unknown key (\S+); accepted: ([^;]+)")
 
 
 def key_of(error: Exception) -> str | None:
     """The key that Hydra could not override or delete; None for another error."""
     found = _OVERRIDE.search(str(error))
     return found[1] if found else None
-
-
-def unknown_key(key: str, accepted: Iterable[str], of: str = "", more: str = "") -> str:
-    """The line. of: what lacks the key; more: what else to try."""
-    names = list(accepted)
-    listed = ", ".join(names) or "none"
-    return f"unknown key {key}{of}; accepted: {listed}{_near(key, names)}{more}"
-
-
-def with_near(text: str) -> str:
-    """A refusal of an unknown key, with the accepted keys that are spelt like it."""
-    found = _REFUSAL.fullmatch(text)
-    return text if found is None else text + _near(found[1], found[2].split(", "))
-
-
-def _near(key: str, names: Sequence[str]) -> str:
-    """Without the prefix that they share, which would make all of them near."""
-    prefix = key[: key.rfind(".") + 1]
-    own = [name.removeprefix(prefix) for name in names]
-    return near_note(key.removeprefix(prefix), own, prefix if own != list(names) else "")
 
 
 def explained(
@@ -57,15 +37,15 @@ def explained(
     if key is None or "defaults list" in str(error) or key.startswith("hydra"):
         return None
     node = key.partition(".")[0]
-    if "." not in key or node not in (*GROUPS, *OPTIONAL, *OF_TASKS):
-        return unknown_key(key, TOP)
+    if "." not in key or node not in (*GROUPS, *OPTIONAL, *SECTIONS):
+        return unknown(key, TOP)
     config = composed([word for word in words if _chooses(word)])
     option = config.hydra.runtime.choices.get(node)
     changed = any(
         word.lstrip("+").startswith((f"{node}.recording=", f"{node}.profile=")) for word in words
     )
     of = f" of {node}={option}" if option and not changed else ""
-    return unknown_key(key, _beside(config, key), of, _elsewhere(node, key, option))
+    return unknown(key, _beside(config, key), of, _elsewhere(node, key, option))
 
 
 def _chooses(word: str) -> bool:
@@ -86,9 +66,9 @@ def _beside(config: Any, key: str) -> list[str]:
 
 def _elsewhere(group: str, key: str, option: str | None) -> str:
     """The shipped options of the group that have the key."""
-    from simulator.studies.contest.entrants import names, read_option
+    from simulator.studies.options import names, read_option
 
-    if group in OF_TASKS:
+    if group in SECTIONS:
         return ""
     path = key.split(".")[1:]
     known = [
@@ -119,7 +99,7 @@ def one_line(error: BaseException, keys: Sequence[str] | None = None) -> str | N
     from omegaconf.errors import OmegaConfBaseException
 
     if isinstance(error, InputError):
-        return with_near(_flat(str(error)))
+        return _flat(str(error))
     if isinstance(error, OSError) and (line := disk_line(error)) is not None:
         return line
     if isinstance(error, MissingConfigException):
@@ -163,8 +143,8 @@ def _unknown_key(error: Exception, keys: Sequence[str] | None) -> str | None:
     if found is None:
         return None
     if found.startswith("hydra"):
-        return unknown_key(found, ["what --cfg hydra shows"])
-    return unknown_key(found, keys or TOP)
+        return unknown(found, ["what --cfg hydra shows"])
+    return unknown(found, keys or TOP)
 
 
 def _cause(error: Exception) -> str:

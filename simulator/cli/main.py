@@ -19,8 +19,8 @@ from hydra.plugins.sweeper import Sweeper
 
 from simulator.cli.errors import REFUSED, JobFailed, one_line
 from simulator.cli.help import help_text
-from simulator.cli.idle import idle
 from simulator.cli.overrides import CONF, held_back, normalised
+from simulator.cli.remarks import remarks
 from simulator.cli.survey import Command, Survey, parse, survey
 from simulator.cli.sweep.compose import KEY, OURS
 from simulator.cli.sweep.job import folder_name, is_elsewhere, job
@@ -75,7 +75,7 @@ def _run(words: list[str], command: Command) -> int:
 
     found = survey(command)
     objective = _check(found)
-    for line in (*idle(found.jobs), *_doubts(found.jobs)):
+    for line in (*remarks(found.jobs), *_doubts(found.jobs)):
         print(f"warning: {line}", file=sys.stderr)
     with Sweep(found.total, objective) as sweep, launched_by(sweep), _composed_once():
         _call_hydra(held_back(_with_our_files(words, command), found.swept))

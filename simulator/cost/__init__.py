@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
 from simulator.cost.cliffs import Cliff
 from simulator.cost.host import HostOverhead
 from simulator.cost.kv_memory import kv_tokens_of, kv_tokens_that_fit
-from simulator.cost.roofline import ROOFLINE, read_roofline
-from simulator.cost.settings import Engine
+from simulator.cost.roofline.settings import ROOFLINE, RooflineSettings, read_roofline
+from simulator.cost.settings import Engine, LatencySettings, without_nulls
 from simulator.cost.step_cost import StepCost
 from simulator.cost.step_time import Source, StepTime, shares
 from traces.common.errors import InputError
+from traces.common.settings import read
 from traces.profiles.profile import LatencyProfile, find_profile, known_profiles, read_profile
 from traces.profiles.tables import DraftRow, PrefillRow, VerifyRow
 from traces.profiles.write import write_profile
-
-_ENGINE = tuple(item.name for item in fields(Engine))
-_KEYS = ("name", "profile", "host", *_ENGINE, ROOFLINE, "provenance")
 
 
 def build_step_cost(cfg_latency: Mapping[str, Any]) -> StepCost:
@@ -34,22 +31,18 @@ def build_step_cost(cfg_latency: Mapping[str, Any]) -> StepCost:
     Raises:
         InputError: an unknown key, profile or value.
     """
-    _known("latency", cfg_latency, _KEYS)
-    if "profile" not in cfg_latency:
-        raise InputError(
-            "latency.profile is missing; accepted: a profile's name or a path to a .csv"
-        )
-    host = cfg_latency.get("host") or {}
-    _known("latency.host", host, tuple(item.name for item in fields(HostOverhead)))
-    given = {name: cfg_latency.get(name) for name in _ENGINE}
-    return StepCost(
-        _profile(cfg_latency["profile"], cfg_latency.get(ROOFLINE)),
-        host=HostOverhead(**dict(host)),
-        **{name: value for name, value in given.items() if value is not None},
-    )
+    node = cfg_latency
+    if isinstance(node, Mapping):
+        node = without_nulls(node)
+        for name in ("host", ROOFLINE):
+            if isinstance(node.get(name), Mapping):
+                node[name] = without_nulls(node[name])
+    settings = read(LatencySettings, node)
+    profile = _profile(settings.profile, settings.roofline)
+    return StepCost(profile, host=settings.host, **settings.engine)
 
 
-def _profile(name: Any, roofline: Any) -> LatencyProfile:
+def _profile(name: Any, roofline: RooflineSettings | None) -> LatencyProfile:
     if roofline is None:
         return find_profile(name)
     if name != ROOFLINE:
@@ -57,14 +50,6 @@ def _profile(name: Any, roofline: Any) -> LatencyProfile:
             f"latency.profile is {name!r} beside latency.{ROOFLINE}; accepted: {ROOFLINE}"
         )
     return read_roofline(roofline).profile()
-
-
-def _known(where: str, node: Any, accepted: tuple[str, ...]) -> None:
-    if not isinstance(node, Mapping):
-        raise InputError(f"{where} is {node!r}; accepted: a mapping of {', '.join(accepted)}")
-    for key in node:
-        if key not in accepted:
-            raise InputError(f"{where}.{key} is not a setting; accepted: {', '.join(accepted)}")
 
 
 __all__ = [

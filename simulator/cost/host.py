@@ -24,19 +24,33 @@ everything belongs into tree_step_s.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
 from itertools import product
+from typing import ClassVar
 
 import numpy as np
 
 from simulator.cost.price import host_s
-from traces.common.errors import InputError
+from traces.common.settings import (
+    Condition,
+    Config,
+    Section,
+    equal,
+    key,
+    number,
+    value_at,
+)
 
-LONGEST_S = 1e6  # more than any host work; sums stay finite
+
+def _works(config: Config) -> bool:
+    host = value_at(config, "latency.host") or {}
+    return any(seconds for name, seconds in host.items() if name != "overlap")
 
 
-@dataclass(frozen=True, slots=True)
-class HostOverhead:
+_HOST_WORKS = Condition("a time of latency.host", _works)
+Seconds = number(0, 1e6)
+
+
+class HostOverhead(Section):
     """Seconds of host work, added to the device time or hidden under it. See the module's text.
 
     round_s: every step that drafts. request_s: each request of such a step. node_s: each draft
@@ -54,35 +68,28 @@ class HostOverhead:
     seen; the bubble always is.
     """
 
-    round_s: float = 0.0
-    node_s: float = 0.0
-    tree_step_s: float = 0.0
-    plain_s: float = 0.0
-    request_s: float = 0.0
-    ordered_node_s: float = 0.0
-    plain_request_s: float = 0.0
-    fed_step_s: float = 0.0
-    catch_up_token_s: float = 0.0
-    tree_request_s: float = 0.0
-    kv_move_token_s: float = 0.0
-    bubble_s: float = 0.0
-    launch_s: float = 0.0
-    overlap: bool = False
+    PREFIX: ClassVar[str] = "latency.host."
 
-    def __post_init__(self) -> None:
-        for item in fields(self):
-            value = getattr(self, item.name)
-            if item.name == "overlap":
-                if not isinstance(value, bool):
-                    raise InputError(f"latency.host.overlap is {value!r}; accepted: true, false")
-            elif (
-                isinstance(value, bool)
-                or not isinstance(value, int | float)
-                or not 0 <= value <= LONGEST_S
-            ):
-                raise InputError(
-                    f"latency.host.{item.name} is {value!r}; accepted: seconds, 0 to {LONGEST_S:g}"
-                )
+    round_s: Seconds = key(
+        0.0, "seconds; traces/latency/README.md says who pays each, and names five more"
+    )
+    node_s: Seconds = 0.0
+    tree_step_s: Seconds = key(0.0, "a step that verifies trees")
+    plain_s: Seconds = 0.0
+    request_s: Seconds = 0.0
+    ordered_node_s: Seconds = 0.0
+    plain_request_s: Seconds = 0.0
+    fed_step_s: Seconds = 0.0
+    catch_up_token_s: Seconds = 0.0
+    tree_request_s: Seconds = key(0.0, "each request of such a step")
+    kv_move_token_s: Seconds = key(0.0, "each draft node of such a step")
+    bubble_s: Seconds = key(0.0, "of such a step, in the open whatever overlaps")
+    launch_s: Seconds = key(
+        0.0,
+        "kernel launches of a step; read in eager mode alone",
+        counts=(equal("latency.mode", "eager"),),
+    )
+    overlap: bool = key(False, "true: host work hides under the device time", counts=(_HOST_WORKS,))
 
     def seen_s(
         self,

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any
+from typing import Annotated, Any, ClassVar, Literal
 
-from simulator.cost.cliffs import Cliff, read_cliffs
-from simulator.cost.prefill import PREFILLS
-from traces.common.errors import InputError
+from pydantic import AfterValidator, BeforeValidator, model_validator
 
-PACKINGS = ("ragged", "dense")
-MODES = ("graphs", "eager")
+from simulator.cost.cliffs import Cliff
+from simulator.cost.host import HostOverhead
+from simulator.cost.roofline.settings import RooflineSettings
+from traces.common.settings import LARGEST_WHOLE, Many, Section, above, equal, key, whole
+
+SIZES = "null, or rising total tokens from 1 on"
 
 
-@dataclass(frozen=True, slots=True)
-class Engine:
+def _rising(sizes: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    if sizes is not None and not (sizes and all(low < high for low, high in pairwise(sizes))):
+        raise ValueError(SIZES)
+    return sizes
+
+
+def _listed(value: Any) -> Any:
+    return () if value is None else value
+
+
+class Engine(Section):
     """Settings of a `StepCost` beside its profile and host terms; defaults change nothing.
 
     packing: ``ragged`` (the sum of the trees) or ``dense`` (every request padded to the largest
@@ -31,55 +41,63 @@ class Engine:
         InputError: naming the setting, its value and what is accepted.
     """
 
-    packing: str = "ragged"
-    strict: bool = False
-    draft_steps: int = 1
-    mode: str | None = None
-    graph_sizes: tuple[int, ...] | None = None
-    cliffs: tuple[Cliff, ...] = ()
-    prefill: str | None = None
-    prefill_efficiency: float = 0.5
+    PREFIX: ClassVar[str] = "latency."
 
-    def __post_init__(self) -> None:
-        _choice("packing", self.packing, PACKINGS)
-        steps = self.draft_steps
-        if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
-            raise InputError(f"latency.draft_steps is {steps!r}; accepted: at least 1")
-        if not isinstance(self.strict, bool):
-            raise InputError(f"latency.strict is {self.strict!r}; accepted: true, false")
-        _choice("mode", self.mode, MODES, optional=True)
-        _choice("prefill", self.prefill, PREFILLS, optional=True)
-        share = self.prefill_efficiency
-        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
-            raise InputError(f"latency.prefill_efficiency is {share!r}; accepted: above 0, up to 1")
-        object.__setattr__(self, "graph_sizes", read_graph_sizes(self.graph_sizes))
-        object.__setattr__(self, "cliffs", read_cliffs(self.cliffs))
+    strict: bool = key(False, "true: refuse what the tables do not hold")
+    packing: Literal["ragged", "dense"] = key(
+        "ragged", "dense: every request padded to the largest tree"
+    )
+    draft_steps: whole(1, 1024) = key(
+        1, "one step for a block drafter; a chained drafter needs one per drafted token"
+    )
+    mode: Literal["graphs", "eager"] | None = key(
+        None,
+        "eager: no step is faster than its launches (host.launch_s); graphs: it may be; "
+        "null: as timed",
+    )
+    graph_sizes: Annotated[Many[whole(1, LARGEST_WHOLE)] | None, AfterValidator(_rising)] = key(
+        None, "captured sizes, such as [1,2,4,8,16]; null: the profile's", accepted=SIZES
+    )
+    cliffs: Annotated[Many[Cliff], BeforeValidator(_listed)] = key(
+        (),
+        "jumps of a kernel, such as [{above: 16, factor: 1.13, add_ms: 0, per: request}]; "
+        "per: step",
+        accepted="null, or a list of mappings of above, factor, add_ms, per",
+    )
+    prefill: Literal["table", "modelled", "none"] | None = key(
+        None, "table, modelled or none; null: the table, if there is one"
+    )
+    prefill_efficiency: above(0, 1) = key(
+        0.5,
+        "of peak compute, where prefill is modelled",
+        counts=(equal("latency.prefill", "modelled"),),
+    )
+
+    @model_validator(mode="after")
+    def _together(self) -> Engine:
         if self.mode == "eager" and self.graph_sizes is not None:
-            raise InputError(
-                "latency.graph_sizes is given with latency.mode eager; accepted there: null"
-            )
+            self.refuse("graph_sizes", "null with latency.mode eager")
+        return self
 
 
-def _choice(name: str, value: Any, accepted: tuple[str, ...], optional: bool = False) -> None:
-    if optional and value is None:
-        return
-    if not isinstance(value, str) or value not in accepted:
-        listed = ", ".join((*accepted, "null") if optional else accepted)
-        raise InputError(f"latency.{name} is {value!r}; accepted: {listed}")
+class LatencySettings(Engine):
+    """A ``conf/latency`` file: a profile, what it is computed from, and how it is run.
 
-
-def read_graph_sizes(value: Any) -> tuple[int, ...] | None:
-    """Sizes of a ``latency.graph_sizes`` list; None: the profile's own.
-
-    Raises:
-        InputError: what is no list of rising sizes.
+    provenance: where the numbers come from; prices nothing.
     """
-    if value is None:
-        return None
-    listed = isinstance(value, Sequence) and not isinstance(value, str) and len(value) > 0
-    whole = listed and all(type(size) is int and size >= 1 for size in value)
-    if not whole or any(low >= high for low, high in pairwise(value)):
-        raise InputError(
-            f"latency.graph_sizes is {value!r}; accepted: null, or rising total tokens from 1 on"
-        )
-    return tuple(value)
+
+    name: str | None = None
+    profile: Any = key(accepted="a profile's name or a path to a .csv")
+    roofline: RooflineSettings | None = None
+    host: HostOverhead = HostOverhead()
+    provenance: Any = None
+
+    @property
+    def engine(self) -> dict[str, Any]:
+        """The settings of `Engine`."""
+        return {name: getattr(self, name) for name in Engine.model_fields}
+
+
+def without_nulls(node: Mapping[str, Any]) -> dict[str, Any]:
+    """The values that are given: null stands for the default."""
+    return {name: value for name, value in node.items() if value is not None}

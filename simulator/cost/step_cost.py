@@ -43,7 +43,6 @@ cliff is `modelled`: no stopwatch read that number.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
 from functools import cached_property
 from typing import Any
 
@@ -87,9 +86,7 @@ class StepCost:
         self.packing, self.strict, self.mode = engine.packing, engine.strict, engine.mode
         self.draft_steps, self.cliffs = engine.draft_steps, engine.cliffs
         host = HostOverhead() if host is None else host
-        self.host = (
-            host if self.mode == "eager" or not host.launch_s else replace(host, launch_s=0.0)
-        )
+        self.host = host if self.mode == "eager" or not host.launch_s else host.with_(launch_s=0.0)
         self.profile = profile
         self.prefill, self._prefill = prefill_of(
             profile, engine.prefill, engine.prefill_efficiency, engine.strict
@@ -101,7 +98,7 @@ class StepCost:
         target = price.surface_of(profile.verify, profile.header)
         rows = [row for row in profile.verify if not row.captured]
         apart = own is not None and len(rows) not in (0, len(profile.verify))
-        host = {name: float(value) for name, value in asdict(self.host).items()}
+        host = {name: float(value) for name, value in self.host.model_dump().items()}
         return Prices(
             target=target,
             eager=price.surface_of(rows, profile.header) if apart else target,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from simulator.engine.arrivals import (
 from simulator.engine.compiled import eligible, pays
 from simulator.engine.fingerprint import file_hash, identity, named_files, sources
 from simulator.engine.inputs import choose_sequences, load_cost, load_recording, typical_context
-from simulator.engine.settings import OF_TASKS, Settings, read_settings
+from simulator.engine.settings import GROUPS, OPTIONAL, SCALARS, Settings, read_settings
 from simulator.engine.traffic_file import Lengths
 from simulator.orders.specs import Order
 from simulator.orders.table import OrderTable
@@ -85,9 +85,9 @@ class Job:
 
     def identity(self, entry: str = __name__) -> str:
         """`config_hash` of what the module `entry` makes of the run: its sources count as well."""
-        names = (*OF_TASKS, "task")
+        names = {*GROUPS, *OPTIONAL, *SCALARS} - {"task"}
         parts = {
-            "config": {key: value for key, value in self.config.items() if key not in names},
+            "config": {key: value for key, value in self.config.items() if key in names},
             "recording": self.recording.content_hash,
             "profile": repr(self.cost.profile),
             "sources": sources(entry, self.config["policy"]),
@@ -111,7 +111,7 @@ def load(cfg: Mapping[str, Any]) -> Job:
     recording = load_recording(cfg["trace"])
     sequences = choose_sequences(cfg["trace"], recording)
     settings, lengths = _with_lengths(settings, recording, sequences)
-    settings = replace(settings, server=settings.server.with_memory(cost.profile.header))
+    settings = settings.with_(server=settings.server.with_memory(cost.profile.header))
     if cost.strict:  # what lies outside the tables is refused before a sweep begins
         cost.prefill_s(int(recording["prompt_len"][sequences].max()))
         one = np.ones(1, np.int64)
@@ -135,7 +135,7 @@ def _with_lengths(
             f"num_prompts is {settings.num_prompts}; accepted with {wanted.path}: up to "
             f"{lengths.count}"
         )
-    return replace(settings, num_prompts=lengths.count), lengths
+    return settings.with_(num_prompts=lengths.count), lengths
 
 
 def tables_of(recording: Recording) -> Callable[[Order], OrderTable]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from simulator.orders.specs import OrderError
 from simulator.policy import Policy
-from traces.common.errors import InputError
+from traces.common.errors import InputError, unknown
 
 
 def make_policy(node: Mapping[str, Any]) -> Policy:
@@ -67,8 +67,8 @@ def _reason(target: str, settings: Mapping[str, Any], error: Exception) -> str:
     if isinstance(cause, InputError):
         ours = isinstance(cause, OrderError) and cause.field in settings
         return str(cause.under("policy") if ours else cause)
-    unknown = _unknown_setting(target, settings) if isinstance(cause, TypeError) else None
-    return unknown or f"policy._target_ {target!r}: {' '.join(str(cause or error).split())}"
+    strange = _unknown_setting(target, settings) if isinstance(cause, TypeError) else None
+    return strange or f"policy._target_ {target!r}: {' '.join(str(cause or error).split())}"
 
 
 def _unknown_setting(target: str, settings: Mapping[str, Any]) -> str | None:
@@ -76,9 +76,9 @@ def _unknown_setting(target: str, settings: Mapping[str, Any]) -> str | None:
     from hydra.utils import get_object
 
     accepted = inspect.signature(get_object(target)).parameters
-    names = ", ".join(f"policy.{name}" for name in accepted) or "none"
-    unknown = [key for key in settings if key not in accepted and not key.startswith("_")]
-    return f"unknown key policy.{unknown[0]}; accepted: {names}" if unknown else None
+    strange = [key for key in settings if key not in accepted and not key.startswith("_")]
+    names = [f"policy.{name}" for name in accepted]
+    return unknown(f"policy.{strange[0]}", names) if strange else None
 
 
 def named_refusal(error: InputError, node: Mapping[str, Any]) -> InputError:

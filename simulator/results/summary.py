@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -272,7 +272,7 @@ def _what(job: Job) -> dict[str, Any]:
         "policy_fit": plain(job.policy.describe()),
         "trace": trace_facts(job) | {"unique_prompts": min(len(job.sequences), settings.requests)},
         "latency": latency_facts(job),
-        "server": asdict(settings.server),
+        "server": settings.server.model_dump(),
         "what_if": reason is not None,
         "what_if_reason": reason,
         "max_concurrency": settings.max_concurrency or settings.max_num_seqs,

@@ -11,12 +11,12 @@ from typing import Any
 
 from simulator.engine import run
 from simulator.engine.inputs import settled
-from simulator.engine.settings import check_keys
 from simulator.progress import Progress
 from simulator.results.files import discard
 from simulator.results.printing import print_run, print_skipped
 from simulator.studies import calibrate, rtable
 from simulator.studies.bounds import task as bounds
+from simulator.studies.configuration import check_keys
 
 _prepared: dict[str, run.Job] = {}  # by configuration; a policy serves one run
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,7 +32,7 @@ def base_of(settings: Settings, task: str) -> Settings:
             f"request_rate is {settings.request_rate:g}; accepted with task={task}: inf, every run "
             "is a closed loop"
         )
-    return replace(settings, goodput=None)
+    return settings.with_(goodput=None)
 
 
 def rejection(job: Job, facts: Facts) -> InputError | None:
@@ -65,4 +64,4 @@ def fair_load(
     if num_prompts is None:
         served = 2 * concurrency + min(prompts, MOST_PROMPTS)
         num_prompts = max(64, 6 * concurrency, served)
-    return replace(base, max_concurrency=concurrency, num_prompts=num_prompts, seed=seed)
+    return base.with_(max_concurrency=concurrency, num_prompts=num_prompts, seed=seed)

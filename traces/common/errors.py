@@ -31,13 +31,16 @@ def refusal(key: str, value: Any, accepted: str, names: Iterable[str] = ()) -> s
     return f"{key} is {value!r}; accepted: {accepted}{near}"
 
 
-def unknown(key: str, names: Iterable[str], more: str = "") -> str:
-    """The line about a key that nothing reads. names: those that there are. more: what to try."""
+def unknown(key: str, names: Iterable[str], of: str = "", more: str = "") -> str:
+    """The line about a key that nothing reads.
+
+    names: those that there are. of: what lacks the key. more: what else to try.
+    """
     listed, prefix = list(names), key[: key.rfind(".") + 1]
     # Without the prefix that they share, which would make all of them near.
     own = [name.removeprefix(prefix) for name in listed]
     near = near_note(key.removeprefix(prefix), own, prefix if own != listed else "")
-    return f"unknown key {key}; accepted: {', '.join(listed) or 'none'}{near}{more}"
+    return f"unknown key {key}{of}; accepted: {', '.join(listed) or 'none'}{near}{more}"
 
 
 # ---------------- Names near to one that is none of them, for refusals.

@@ -23,12 +23,53 @@ LARGEST_WHOLE = 2**63 - 1  # of whole numbers that arrays hold
 Config = Mapping[str, Any]
 
 
+def whole(least: int, most: int) -> Any:
+    """The type of a whole number within these, for a declaration."""
+    return Annotated[int, Field(ge=least, le=most)]
+
+
+def number(least: float, most: float) -> Any:
+    """The type of a number within these."""
+    return Annotated[float, Field(ge=least, le=most)]
+
+
+def above(least: float, most: float) -> Any:
+    """The type of a number above the first, up to the second."""
+    return Annotated[float, Field(gt=least, le=most)]
+
+
 @dataclass(frozen=True, slots=True)
 class Condition:
     """When a key counts, beside the tasks that read it."""
 
     words: str
     holds: Callable[[Config], bool]  # of the whole configuration
+
+
+def value_at(config: Config, path: str) -> Any:
+    """The value of a dotted key; None where there is none."""
+    node: Any = config
+    for part in path.split("."):
+        node = node.get(part) if isinstance(node, Mapping) else None
+    return node
+
+
+def given(*paths: str) -> Condition:
+    """That one of these keys is not null."""
+    return Condition(
+        " or ".join(paths), lambda config: any(value_at(config, one) is not None for one in paths)
+    )
+
+
+def equal(path: str, value: Any, more: str = "") -> Condition:
+    """That a key has this value. more: words behind it."""
+    shown = "null" if value is None else value
+    return Condition(f"{path}={shown}{more}", lambda config: value_at(config, path) == value)
+
+
+def several(path: str) -> Condition:
+    """That a count is not one."""
+    return Condition(f"{path} above 1", lambda config: value_at(config, path) not in (None, 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +79,8 @@ class Meta:
     unit: str = ""
     accepted: str = ""  # in words, where the type does not say it
     read_by: str = ""  # tasks that read the key, the first of them to be named; "": its section's
-    counts: Condition | None = None
+    counts: tuple[Condition, ...] = ()  # all of them
+    replaces: str = ""  # keys that do not count at the section's task where this one is given
 
     def __call__(self, schema: dict[str, Any]) -> None:
         """What pydantic calls while it writes a schema; nothing is added."""
@@ -51,12 +93,13 @@ def key(
     unit: str = "",
     accepted: str = "",
     read_by: str = "",
-    counts: Condition | None = None,
-    **bounds: Any,
+    counts: tuple[Condition, ...] = (),
+    replaces: str = "",
+    **more: Any,
 ) -> Any:
-    """A field of a `Section`: its default, what it is for, and its bounds (ge, gt, le, lt)."""
-    meta = Meta(unit, accepted, read_by, counts)
-    return Field(default, description=help or None, json_schema_extra=meta, **bounds)
+    """A field of a `Section`: its default, what it is for; more: its bounds (ge, gt, le, lt)."""
+    meta = Meta(unit, accepted, read_by, counts, replaces)
+    return Field(default, description=help or None, json_schema_extra=meta, **more)
 
 
 class _Checked(type(BaseModel)):
@@ -80,6 +123,11 @@ class Section(BaseModel, metaclass=_Checked):
         return type(self)(
             **{name: getattr(self, name) for name in type(self).model_fields} | changes
         )
+
+    def changed(self) -> set[str]:
+        """Keys whose values are not their defaults."""
+        fields = type(self).model_fields.items()
+        return {name for name, field in fields if getattr(self, name) != field.default}
 
     def refuse(self, name: str, accepted: str) -> None:
         """Raise the error of a value that does not go with the others; for model validators."""
@@ -113,11 +161,12 @@ def read(model: type[S], values: Any, prefix: str | None = None, where: str = ""
     try:
         return model.model_validate(dict(values))
     except ValidationError as error:
-        raise InputError(start + _line(model, values, prefix, error.errors()[0])) from None
+        errors = sorted(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
+        raise InputError(start + _line(model, values, prefix, errors[0])) from None
 
 
 def _line(model: type[Section], values: Mapping, prefix: str, error: Mapping[str, Any]) -> str:
-    """What to say about the first of pydantic's errors, whatever it lies in."""
+    """What to say about one of pydantic's errors, whatever it lies in."""
     path = list(error["loc"])
     while len(path) > 1 and path[0] in model.model_fields:
         inner = section_of(model, path[0])
@@ -203,7 +252,7 @@ def _bounds(schema: Mapping[str, Any]) -> str:
     start = f" from {_plain(least)}" if least is not None else ""
     start = f" above {_plain(above)}" if above is not None else start
     end = f" to {_plain(most)}" if most is not None else ""
-    end = f" and below {_plain(below)}" if below is not None else end
+    end = f" to below {_plain(below)}" if below is not None else end
     return start + end
 
 

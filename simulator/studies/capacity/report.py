@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from rich.text import Text
 from simulator.engine.run import Job
 from simulator.policies.loading import policy_name
 from simulator.results.files import write_files
-from simulator.results.summary import latency_facts, plain, trace_facts, what_if_reason
+from simulator.results.summary import latency_facts, trace_facts, what_if_reason
 from simulator.studies.capacity.answer import Answer
 from simulator.studies.capacity.plan import Plan
 from simulator.studies.capacity.seek import Sought
@@ -54,8 +53,8 @@ def _report(plan, job: Job, sought, answer: Answer, said: list[str]) -> dict[str
         },
         "trace": trace_facts(job),
         "latency": latency_facts(job),
-        "server": plain(asdict(job.settings.server)),
-        "workload": plain(asdict(job.settings.workload)),
+        "server": job.settings.server.model_dump(),
+        "workload": job.settings.workload.model_dump(),
         "what_if": what_if is not None,
         "what_if_reason": what_if,
         "of": plan.of,

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from simulator.engine.inputs import choose_sequences, load_cost, load_recording
-from simulator.engine.settings import KNOWN, Settings, read_settings
+from simulator.engine.settings import Settings, read_settings
 from simulator.studies.claims.verdict import Claim
-from simulator.studies.contest.entrants import read_like
 from simulator.studies.fair_load import base_of, fair_load
+from simulator.studies.options import read_like
+from simulator.studies.settings import SECTIONS
 from traces.common.errors import InputError
 from traces.recordings.recording import Recording
 
@@ -145,7 +146,7 @@ def read_plan(cfg: Mapping[str, Any]) -> Plan:
     settings = read_settings(cfg)
     base = base_of(settings, "claims")
     node = cfg.get("claims") or {}
-    missing = [key for key in KNOWN["claims"] if key not in node]
+    missing = [key for key in SECTIONS["claims"].model_fields if key not in node]
     if missing:
         raise InputError(f"claims.{missing[0]} is missing; accepted: see --help")
     profiles = node["profiles"]

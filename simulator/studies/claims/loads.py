@@ -10,8 +10,8 @@ from simulator.orders.specs import Order
 from simulator.studies.claims.bench import Bench
 from simulator.studies.claims.rounds import nearest_width
 from simulator.studies.claims.verdict import Cell, Side, Where
-from simulator.studies.contest.entrants import read_option
 from simulator.studies.contest.play import Result
+from simulator.studies.options import read_option
 from traces.common.intervals import log_ratios, prompts_of
 
 Node = Mapping[str, Any]

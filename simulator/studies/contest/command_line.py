@@ -11,7 +11,7 @@ from typing import Any
 
 from simulator.engine.inputs import settled
 from simulator.engine.settings import GROUPS, OPTIONAL, SCALARS
-from simulator.studies.contest.entrants import names
+from simulator.studies.options import names
 
 PROGRAM = "python -m simulator"
 LOAD = ("max_concurrency",)

@@ -10,11 +10,14 @@ from typing import Any
 import numpy as np
 
 from simulator.engine.inputs import choose_sequences, load_cost, load_recording
-from simulator.engine.settings import KNOWN, Settings, read_settings
+from simulator.engine.settings import Settings, read_settings
 from simulator.policies.loading import make_policy, policy_name
-from simulator.studies.contest.entrants import Entrant, Rival, read_like, read_option, read_rivals
+from simulator.studies.contest.entrants import Entrant, Rival, read_rivals
 from simulator.studies.fair_load import MOST_PROMPTS, base_of, fair_load
+from simulator.studies.options import read_like, read_option
+from simulator.studies.settings import SECTIONS
 from traces.common.errors import InputError
+from traces.common.settings import read
 from traces.recordings.recording import Recording
 from traces.recordings.schema import SPLITS
 
@@ -25,9 +28,7 @@ class Section:
     def __init__(self, cfg: Mapping[str, Any], name: str) -> None:
         """Raises InputError where a key that the section must have is missing."""
         self.name, self._node = name, cfg.get(name) or {}
-        missing = [key for key in KNOWN[name] if key not in self._node]
-        if missing:
-            raise InputError(f"{name}.{missing[0]} is missing; accepted: see --help")
+        read(SECTIONS[name], self._node)
 
     def __getitem__(self, key: str) -> Any:
         return self._node[key]

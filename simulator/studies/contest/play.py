@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
 
@@ -45,7 +45,7 @@ class Match:
             "texts": [self.trace["split"], self.trace["domains"]],
             "profile": _profile(load_cost(self.latency)),
             "latency": {k: v for k, v in self.latency.items() if k not in ("name", "profile")},
-            "load": asdict(self.load) | {"request_rate": None},  # always inf, which JSON lacks
+            "load": self.load.model_dump() | {"request_rate": None},  # always inf, which JSON lacks
         }
         return identity(parts)
 
@@ -76,7 +76,7 @@ def play(match: Match) -> Result | str:
     server = match.load.server.with_memory(cost.profile.header)
     job = Job(
         config={"policy": match.policy},
-        settings=replace(match.load, server=server),
+        settings=match.load.with_(server=server),
         recording=recording,
         sequences=choose_sequences(match.trace, recording),
         cost=cost,

@@ -18,9 +18,9 @@ from simulator.engine.inputs import choose_sequences, load_cost, load_recording
 from simulator.engine.run import Job, prepare, simulate
 from simulator.engine.settings import read_settings
 from simulator.results.summary import summarise
-from simulator.studies.contest.entrants import read_option
 from simulator.studies.contest.play import shared_tables
 from simulator.studies.fair_load import base_of, fair_load
+from simulator.studies.options import read_option
 
 
 def policy(name: str, **settings: Any) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from simulator.engine.run import fit, tables_of
 from simulator.orders import ChainOrder, order_table, replay
 from simulator.orders.families.sampled import SampledOrder
 from simulator.orders.specs import Order
-from simulator.studies.contest.entrants import read_option
+from simulator.studies.options import read_option
 from simulator.studies.published.common import (
     number,
     played,

@@ -10,15 +10,17 @@ import pytest
 import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from simulator.cli.given import defaults, given
-from simulator.cli.idle import idle
-from simulator.cli.idle_rules import PUBLISHED, READ_BY, RULES
 from simulator.cli.main import main
 from simulator.cli.overrides import BESIDE, normalised
+from simulator.cli.remarks import POLICY_SETTINGS, PUBLISHED, defaults, remarks, set_in
 from simulator.cli.survey import composed_jobs, parse
-from simulator.engine.settings import GROUPS, OF_TASKS, OPTIONAL, SCALARS, TASKS
-from simulator.studies.contest.entrants import read_option
+from simulator.cost.settings import LatencySettings
+from simulator.engine.settings import GROUPS, OPTIONAL
+from simulator.studies.configuration import TASKS, Configuration
+from simulator.studies.options import read_option
 from simulator.studies.published import TABLES
+from simulator.studies.settings import SECTIONS
+from traces.common.settings import keys_of, meta_of
 
 CONF = Path(__file__).parents[1] / "conf"
 EXPERIMENTS = sorted(path.stem for path in (CONF / "experiment").glob("*.yaml"))
@@ -40,7 +42,7 @@ def changed(config: dict, words: Iterable[str]) -> dict:
 
 def said(*lines: str) -> list[str]:
     """Of a sweep over these lines."""
-    return list(idle([changed(defaults(), line.split()) for line in lines]))
+    return list(remarks([changed(defaults(), line.split()) for line in lines]))
 
 
 def composed(line: str) -> dict:
@@ -50,12 +52,12 @@ def composed(line: str) -> dict:
 
 def test_the_default_is_what_hydra_composes():
     assert defaults() == composed("")
-    assert given(defaults()) == {}
+    assert set_in(defaults()) == {}
 
 
 def test_what_is_given():
     config = composed("policy=treespark policy.nodes=31 latency=mi355x seed=3 bounds.nodes=7")
-    assert given(config) == {
+    assert set_in(config) == {
         "policy": "treespark",
         "policy.nodes": 31,
         "latency": "mi355x",
@@ -63,7 +65,7 @@ def test_what_is_given():
         "bounds.nodes": 7,
     }
     config = composed("latency=my_gpu.csv latency.strict=true trace=x.safetensors server=vllm")
-    assert given(config) == {
+    assert set_in(config) == {
         "latency": "my_gpu.csv",
         "latency.strict": True,
         "trace": "x.safetensors",
@@ -72,7 +74,7 @@ def test_what_is_given():
         "server.max_num_batched_tokens": 2048,
     }
     config = composed("latency=roofline latency.roofline.gpu=H200")  # its own values are not given
-    assert given(config) == {"latency": "roofline", "latency.roofline.gpu": "H200"}
+    assert set_in(config) == {"latency": "roofline", "latency.roofline.gpu": "H200"}
 
 
 # A setting behind words with which it changes nothing, and the word that makes it count.
@@ -131,15 +133,15 @@ def test_a_setting_counts_with_what_it_needs_and_else_it_is_said(line):
     assert said(f"{line} {NEEDS[line]}") == []
 
 
-def test_every_rule_is_tried():
+def test_every_condition_is_tried_and_every_reader_is_a_task():
     found = " ".join(one for line in NEEDS for one in said(line))
-    assert [rule.where for rule in RULES if rule.where not in found] == []
-
-
-def test_the_tables_cover_every_setting_and_task():
-    assert set(READ_BY) >= {*GROUPS, *OPTIONAL, *OF_TASKS, *SCALARS} - {"task"}
-    for readers in READ_BY.values():
-        assert set(readers.split()) <= set(TASKS)
+    for model in (Configuration, LatencySettings, *SECTIONS.values()):
+        for key, section, name in keys_of(model):
+            meta = meta_of(section, name)
+            assert set(meta.read_by.split()) <= set(TASKS)
+            assert all(one.words in found for one in meta.counts), key
+            assert not meta.replaces or f"{model.PREFIX}{name}=null" in found, key
+    assert all(one.words in found for one in POLICY_SETTINGS.values())
     assert set(PUBLISHED) <= set(TABLES)
 
 
@@ -186,7 +188,7 @@ def merge(config: dict, node: dict) -> None:
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_shipped_experiments_are_quiet(name):
-    assert list(idle(experiment(name))) == []
+    assert list(remarks(experiment(name))) == []
 
 
 def test_it_is_said_once_on_stderr_and_the_run_goes_on(here, recorded, capsys):
