@@ -243,22 +243,9 @@ def config(files) -> dict:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"of": "load"}, "capacity.of is 'load'; accepted: request_rate, max_concurrency"),
-        ({"percentile": 0}, "capacity.percentile is 0; accepted: a number above 0 and below 100"),
-        ({"percentile": 100}, "capacity.percentile is 100; accepted:"),
-        ({"attained": 0}, "capacity.attained is 0; accepted: a number above 0 to 1"),
-        ({"attained": 1.5}, "capacity.attained is 1.5; accepted:"),
-        ({"seeds": []}, "capacity.seeds is []; accepted: a list of whole numbers"),
-        ({"seeds": [True]}, "capacity.seeds is [True]; accepted:"),
-        ({"tolerance": 0}, "capacity.tolerance is 0; accepted:"),
-        ({"least": 0}, "capacity.least is 0; accepted: a whole number of at least 1"),
         ({"least": 9, "most": 8}, "capacity.most is 8; accepted: at least capacity.least (9)"),
-        ({"min_seconds": "long"}, "capacity.min_seconds is 'long'; accepted:"),
-        ({"min_requests": 0}, "capacity.min_requests is 0; accepted:"),
         ({"min_requests": 99}, "capacity.min_requests is 99; accepted: at least 100, fewer"),
         ({"max_requests": 199}, "capacity.max_requests is 199; accepted:"),
-        ({"max_requests": 10**6}, "capacity.max_requests is 1000000; accepted: up to 100000"),
-        ({"workers": 0}, "capacity.workers is 0; accepted:"),
         ({"speed": 1}, "unknown key capacity.speed; accepted:"),
     ],
 )
