@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -34,7 +32,7 @@ COSTS = {
     for packing in ("ragged", "dense")
 }
 COSTS |= {
-    f"{mode} {overlap}": {"profile": "mi355x", "mode": mode, "host": replace(HOST, overlap=overlap)}
+    f"{mode} {overlap}": {"profile": "mi355x", "mode": mode, "host": HOST.with_(overlap=overlap)}
     for mode in (None, "eager", "graphs")
     for overlap in (False, True)
 }
