@@ -34,7 +34,7 @@ from traces.profiles.tables import DraftRow, VerifyRow
 HOST = HostOverhead(4e-4, 1e-5, 2e-4, 1e-4, 3e-5, 2e-6, 4e-5)
 COSTS = {
     "affine host": lambda: StepCost(random_profile(rng(1)).profile, host=HOST),
-    "overlap": lambda: StepCost(random_profile(rng(2)).profile, host=replace(HOST, overlap=True)),
+    "overlap": lambda: StepCost(random_profile(rng(2)).profile, host=HOST.with_(overlap=True)),
     "dense": lambda: StepCost(random_profile(rng(3)).profile, host=HOST, packing="dense"),
     "b300": lambda: StepCost(find_profile("b300")),
     "mi355x": lambda: StepCost(find_profile("mi355x")),

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 
 from simulator.cost import (
     HostOverhead,
@@ -17,6 +16,7 @@ from simulator.cost import (
     known_profiles,
     shares,
 )
+from simulator.studies.options import read_option
 from traces.common.errors import InputError
 
 CONF = Path(__file__).parent.parent / "conf" / "latency"
@@ -260,7 +260,7 @@ def test_shares_of_steps_and_time():
 
 @pytest.mark.parametrize("path", sorted(CONF.glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_configuration_builds(path):
-    node = yaml.safe_load(path.read_text())
+    node = read_option("latency", path.stem, "latency")
     cost = build_step_cost(node)
     assert node["name"] == path.stem
     assert cost.profile.name == node["profile"]
@@ -276,15 +276,10 @@ def test_every_profile_has_a_configuration():
     [
         ({"profile": "h200"}, "latency.profile is 'h200'; accepted: .*b300"),
         ({"profile": "no/such.csv"}, "no such file"),
-        ({"packing": "tight"}, "latency.packing is 'tight'; accepted: ragged, dense"),
-        ({"draft_steps": 0}, "latency.draft_steps is 0"),
-        ({"strict": "yes"}, "latency.strict is 'yes'"),
-        ({"hosts": {}}, "latency.hosts is not a setting; accepted: .*host"),
-        ({"host": {"round_ms": 1}}, "latency.host.round_ms is not a setting"),
-        ({"host": {"round_s": -1}}, "latency.host.round_s is -1; accepted: seconds, 0 to 1e.06"),
-        ({"host": {"node_s": float("nan")}}, "latency.host.node_s is nan"),
-        ({"host": {"overlap": 1}}, "latency.host.overlap is 1"),
         ({"host": 3}, "latency.host is 3; accepted: a mapping"),
+        ({"cliffs": [{"factor": 2}]}, "accepted: null, or a list of mappings of above"),
+        ({"graph_sizes": [4, 4]}, "accepted: null, or rising"),
+        ({"graph_sizes": [4], "mode": "eager"}, "accepted: null with latency.mode eager"),
     ],
 )
 def test_bad_settings_are_refused(change, message):

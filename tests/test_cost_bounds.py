@@ -26,14 +26,13 @@ HOST = HostOverhead(
 
 
 def cost_of(seed: int, mode: str | None, overlap: bool) -> StepCost:
-    from dataclasses import replace
 
     profile = random_profile(np.random.default_rng(seed)).profile
     cliffs = [
         {"above": 2, "factor": 1.2, "add_ms": 0.3},
         {"above": 7, "factor": 1.1, "per": "step"},
     ]
-    return StepCost(profile, host=replace(HOST, overlap=overlap), mode=mode, cliffs=cliffs)
+    return StepCost(profile, host=HOST.with_(overlap=overlap), mode=mode, cliffs=cliffs)
 
 
 @pytest.mark.parametrize("mode", [None, "eager"])
@@ -93,12 +92,11 @@ def test_a_lone_request_pays_what_its_steps_cost(mode, overlap):
 
 def test_launches_give_a_bound_where_they_are_all_there_is():
     """60 ms of launches a step of 3 requests: a share is 20 ms and the work of the host."""
-    from dataclasses import replace
 
     recording = make_geometric(0.6, np.random.default_rng(1), sequences=4, length=9, depths=4)
     texts = all_texts(recording)
     base = cost_of(1, "eager", False)
-    host = replace(HOST, launch_s=0.06)
+    host = HOST.with_(launch_s=0.06)
     cost = StepCost(base.profile, host=host, mode="eager")
     width = np.tile(np.arange(DEPTHS + 1), (len(texts.context), 1))
     found = batched_bound(cost, texts, BATCH, width, tree=True, ordered=0, widest=WIDEST)

@@ -54,7 +54,7 @@ def pair():
 @pytest.fixture(scope="module")
 def arenas(pair):
     """An arena for each case, and what plain decoding writes in it."""
-    cost = load_cost(yaml.safe_load((CONF / "latency" / "b300.yaml").read_text()))
+    cost = load_cost({"profile": "b300"})
     prompts = corpus_prompts(pair, DOMAINS, 4, 1)
     made = {}
     for kind, temperature, packing in CASES:

@@ -12,6 +12,7 @@ import yaml
 
 import traces
 from simulator.cost.host import fit_host
+from simulator.studies.options import read_option
 from simulator.studies.published import decoding as published
 from simulator.studies.published.decoding import (
     PROFILES,
@@ -135,7 +136,7 @@ def test_host_fit_never_goes_below_zero():
     ],
 )
 def test_the_fitted_configurations_are_the_fit(name, setting):
-    node = yaml.safe_load((CONF / f"{name}.yaml").read_text())
+    node = read_option("latency", name, "latency")
     host = fitted_terms(evaluate(setting, node["profile"]))
     assert node["host"]["round_s"] == pytest.approx(host.round_s, abs=1e-6)
     assert node["host"]["node_s"] == pytest.approx(host.node_s, abs=1e-7)

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 
 torch = pytest.importorskip("torch")
 
@@ -40,7 +39,7 @@ def engine_of(pair, kind, draws, count: int = 3) -> Engine:
 @pytest.mark.parametrize("kind", KINDS)
 def test_texts_do_not_depend_on_who_else_is_served(pair, kind, tmp_path, monkeypatch):
     monkeypatch.setenv("SPECSIM_CACHE", str(tmp_path))
-    cost = load_cost(yaml.safe_load((CONF / "latency" / "b300.yaml").read_text()))
+    cost = load_cost({"profile": "b300"})
     recording = tiny_recording(pair, kind, 8, 12, temperature=1.0)
     arena = Arena(pair, pair.drafters[kind], recording, cost, Rejection(KeyedDraws(1.0)))
     sequences = recording.sequences_of("report")

@@ -9,8 +9,9 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, Field
 
-from simulator.orders.specs import MAX_NODES
-from traces.common.settings import LARGEST_WHOLE, Many, Section, equal, given, key
+from simulator.orders.specs import MAX_NODES, SCORES
+from simulator.studies.published import DECODING, TABLES
+from traces.common.settings import LARGEST_WHOLE, Many, Section, above, equal, given, key, whole
 
 T = TypeVar("T")
 MOST_CLIENTS = 100_000
@@ -34,15 +35,13 @@ def _listed(kind: Any) -> Any:
 
 Split = Literal["calibration", "tuning", "report"]
 Names = Annotated[_listed(str) | None, AfterValidator(_once)]
-Clients = _listed(Annotated[int, Field(ge=1, le=MOST_CLIENTS)])
+Clients = _listed(whole(1, MOST_CLIENTS))
 Loads = Annotated[Clients, AfterValidator(_ascending)]
 SomeLoads = Annotated[Clients | None, AfterValidator(_ascending)]
-Seeds = Annotated[
-    _listed(Annotated[int, Field(ge=0, le=MOST_SEED)]) | None, AfterValidator(_ascending)
-]
-Nodes = Annotated[int, Field(ge=1, le=MAX_NODES)]
+Seeds = Annotated[_listed(whole(0, MOST_SEED)) | None, AfterValidator(_ascending)]
+Nodes = whole(1, MAX_NODES)
 Budgets = Annotated[_listed(Nodes), AfterValidator(_ascending)]
-Batches = Annotated[_listed(Annotated[int, Field(ge=1, le=MOST_BATCH)]), AfterValidator(_ascending)]
+Batches = Annotated[_listed(whole(1, MOST_BATCH)), AfterValidator(_ascending)]
 RIVALS = "a list of names and {policy, grid: {setting: [values]}}, or a file's name"
 NAMES = "null, or a list of names or files"
 PUBLISHED = [
@@ -57,13 +56,10 @@ PUBLISHED = [
 class _Contest(Section):
     """What a tournament and a recommendation both ask."""
 
-    seeds: Seeds = key(
-        None, "of the runs that are reported; null: from the seed on", replaces="seed"
-    )
-    split_tune: Split = key("tuning", "where settings are chosen")
-    split_report: Split = key("report", "where results are from")
-    resamples: int = key(2000, "of prompts, for 95 % intervals", ge=100, le=100_000)
-    workers: int = key(1, "processes", ge=1, le=1024)
+    split_tune: Split = key("tuning", "calibration, tuning or report: where settings are chosen")
+    split_report: Split = key("report", "and where results are from")
+    resamples: whole(100, 100_000) = key(2000, "of prompts, for 95 % intervals")
+    workers: whole(1, 1024) = key(1, "processes")
 
 
 class Tournament(_Contest):
@@ -71,19 +67,32 @@ class Tournament(_Contest):
 
     PREFIX = "tournament."
     candidate: str | None = key(
-        None, "null: the policy of the run; or a name, or its YAML file", replaces="policy"
+        None,
+        "null: the policy chosen above; or one of conf/policy, or its YAML file",
+        replaces="policy",
     )
-    rivals: str | list[Any] = key("published", "who it is played against", accepted=RIVALS)
+    rivals: str | list[Any] = key(
+        "published",
+        "a file of conf/tournament, or a list of {policy, grid: {setting: [values]}}",
+        accepted=RIVALS,
+    )
     profiles: Names = key(
-        None, "null: the latency profile of the run; or a list", accepted=NAMES, replaces="latency"
+        None,
+        "null: the latency profile chosen above; or a list",
+        accepted=NAMES,
+        replaces="latency",
     )
     traces: Names = key(
-        None, "null: the trace of the run; or a list", accepted=NAMES, replaces="trace temperature"
+        None,
+        "null: the trace chosen above; or a list",
+        accepted=NAMES,
+        replaces="trace temperature",
     )
+    seeds: Seeds = key(None, "null: the seed above; or a list", replaces="seed")
     domains: Literal["each", "mixture"] = key("each", "each (and their mixture), or mixture")
     concurrency: Loads = key((1, 2, 4, 8, 16, 32, 64, 128, 256), "clients, a load each")
-    num_prompts: int | None = key(
-        None, "null: every prompt once behind the clients' first ones", ge=1, le=MOST_REQUESTS
+    num_prompts: whole(1, MOST_REQUESTS) | None = key(
+        None, "null: every prompt once behind the clients' first ones, at most 256, or more"
     )
 
 
@@ -91,18 +100,23 @@ class Recommend(_Contest):
     """Policy and settings for a load, tuned on one split, played on another."""
 
     PREFIX = "recommend."
-    policies: str | list[Any] = key(PUBLISHED, "who may be recommended", accepted=RIVALS)
-    concurrency: SomeLoads = key(
-        None, "null: max_concurrency; or a list to recommend one of", replaces="max_concurrency"
+    policies: str | list[Any] = key(
+        PUBLISHED,
+        "names of policies, {policy, grid: {setting: [values]}}, and files of conf/tournament",
+        accepted=RIVALS,
     )
-    attained: float = key(
+    concurrency: SomeLoads = key(
+        None,
+        "null: max_concurrency above; or a list to recommend one of",
+        replaces="max_concurrency",
+    )
+    attained: above(0, 1) = key(
         0.99,
-        "share of requests within all limits that meets them",
-        gt=0,
-        le=1,
+        "share of requests within all limits of `goodput` from which on they are met",
         counts=(given("goodput"),),
     )
-    tuning_seeds: Seeds = key(None, "null: the seed of the run; or a list", replaces="seed")
+    tuning_seeds: Seeds = key(None, "null: the seed above; or a list", replaces="seed")
+    seeds: Seeds = key(None, "null: five, from the seed above on; or a list", replaces="seed")
 
 
 class Claims(Section):
@@ -111,47 +125,61 @@ class Claims(Section):
     PREFIX = "claims."
     traces: Names = key(
         ("small_semi", "small_block", "small_semi_t1", "small_block_t1"),
-        "null: the trace of the run; or a list",
+        "null: the trace chosen above",
         accepted=NAMES,
         replaces="trace temperature",
     )
-    profiles: Names = key(None, "null: those that each claim is about; or a list", accepted=NAMES)
-    concurrency: Loads = key((1, 16, 64, 256), "a claim takes those it is about")
-    resamples: int = key(2000, "of prompts, for 95 % intervals", ge=100, le=100_000)
+    profiles: Names = key(
+        None, "null: those that each claim is about; or a list for all of them", accepted=NAMES
+    )
+    concurrency: Loads = key(
+        (1, 16, 64, 256), "a claim takes those it is about: alone, in batches, from 64 on"
+    )
+    resamples: whole(100, 100_000) = key(2000, "of prompts, for 95 % intervals")
 
 
 class Capacity(Section):
     """The largest load at which every objective of `goodput` is met, searched for by seed."""
 
     PREFIX = "capacity."
-    of: Literal["request_rate", "max_concurrency"] = key("request_rate", "what is searched for")
-    percentile: float = key(99.0, "of every objective that must lie within it", gt=0, lt=100)
-    attained: float | None = key(
-        None,
-        "in its place: share of requests that meet all objectives",
+    of: Literal["request_rate", "max_concurrency"] = key(
+        "request_rate", "of an open loop; or max_concurrency, of a closed one"
+    )
+    percentile: float = key(
+        99.0,
+        "of requests' ttft, tpot and e2el, and of gaps' itl, that must be within limits",
         gt=0,
-        le=1,
+        lt=100,
+    )
+    attained: above(0, 1) | None = key(
+        None,
+        "in its place: share of requests within all limits, as vLLM's goodput judges",
         replaces="capacity.percentile",
     )
-    seeds: Seeds = key(None, "null: five, from the seed on; or a list", replaces="seed")
-    tolerance: float = key(0.02, "by which the next load, not met, is above", gt=0, lt=1)
-    least: float | None = key(
-        None, "null: 0.001 requests per second, or one client", gt=0, le=MOST_RATE
+    seeds: Seeds = key(None, "null: five, from the seed above on; or a list", replaces="seed")
+    tolerance: float = key(
+        0.02,
+        "share of the load found by which the next one, which is not met, is above it",
+        gt=0,
+        lt=1,
     )
-    most: float | None = key(
-        None, "null: a million requests per second, or what all replicas run", gt=0, le=MOST_RATE
+    least: above(0, MOST_RATE) | None = key(
+        None, "loads that are tried; null: 0.001 requests per second, or one client"
     )
-    min_seconds: float = key(30.0, "that a run covers, unless it has max_requests", gt=0, lt=1e9)
-    min_requests: int = key(500, "that are judged", ge=1, le=MOST_REQUESTS)
-    max_requests: int = key(20_000, "of a run, at most", ge=1, le=MOST_REQUESTS)
-    workers: int = key(1, "processes", ge=1, le=1024)
+    most: above(0, MOST_RATE) | None = key(
+        None, "null: a million requests per second, or what all replicas run at once"
+    )
+    min_seconds: above(0, 1e9) = key(30.0, "that a run covers, unless it has max_requests")
+    min_requests: whole(1, MOST_REQUESTS) = key(500, "that are judged")
+    max_requests: whole(1, MOST_REQUESTS) = key(20_000, "of a run, at most")
+    workers: whole(1, 1024) = key(1, "processes")
 
 
 class Rtable(Section):
     """Committed round lengths of tree rules."""
 
     PREFIX = "rtable."
-    split: Split | None = key(None, "null: every split")
+    split: Split | None = key(None, "null: every split; or calibration, tuning, report")
     nodes: Budgets = key((15, 31, 63, 127), "draft nodes per request")
 
 
@@ -159,9 +187,11 @@ class Bounds(Section):
     """What no policy exceeds in a best-first order (O2), or in any with these children (O3)."""
 
     PREFIX = "bounds."
-    nodes: int = key(63, "per request, at most")
-    branch: int = key(8, "children of a node, at most")
-    scores: str = key("auto", "what a node counts for; auto: by the drafter")
+    nodes: Nodes = key(63, "per request, at most")
+    branch: Nodes = key(8, "children of a node, at most")
+    scores: Literal[SCORES] = key(
+        "auto", "what a node counts for: parent, marginal, marginal_biased; auto: by the drafter"
+    )
     batches: Batches = key((1, 4, 16, 64), "live requests")
 
 
@@ -169,8 +199,8 @@ class Calibrate(Section):
     """The calibration of a recording, fitted on best-first trees."""
 
     PREFIX = "calibrate."
-    nodes: int = key(63, "per request, at most")
-    branch: int = key(8, "children of a node, at most")
+    nodes: Nodes = key(63, "per request, at most")
+    branch: Nodes = key(8, "children of a node, at most")
     output: str | None = key(None, "file; null: RECORDING.calibration.json beside the recording")
 
 
@@ -183,7 +213,10 @@ class Published(Section):
         "whose chain cell fits the host constant, and is not judged",
         counts=(equal("published.table", "decoding"),),
     )
-    table: str = key("decoding", "of a paper, which conf/experiment/paper_*.yaml sets up")
+    table: Literal[(DECODING, *TABLES)] = key(
+        "decoding",
+        f"or of a paper, which conf/experiment/paper_*.yaml sets up: {', '.join(TABLES)}",
+    )
 
 
 SECTIONS = {

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Self, TypeVar, get_args
+from types import UnionType
+from typing import Annotated, Any, ClassVar, Self, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, Strict, ValidationError
 from pydantic_core import PydanticUndefined
@@ -191,7 +192,8 @@ def _line(model: type[Section], values: Mapping, prefix: str, error: Mapping[str
 
 def section_of(model: type[Section], name: str) -> type[Section] | None:
     """The section that a key holds, None for a plain value."""
-    kinds = (model.model_fields[name].annotation, *get_args(model.model_fields[name].annotation))
+    kind = model.model_fields[name].annotation
+    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
     return next((one for one in kinds if isinstance(one, type) and issubclass(one, Section)), None)
 
 
