@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis.compare.live import Ahead, ahead
 from analysis.read.validations import read_validation
+from analysis.text.validation import Ahead, ahead
 from tests.test_validation_report import cell, validation
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -152,7 +152,4 @@ def _figure(setting: Setting, found: Sequence[Swept]) -> Figure:
     exact = all(one.exact for one in found)
     length.set_xlabel("node budget (N)" if exact else "nodes verified per request (N)")
     drawing.log2_ticks(length, places["x"].map(drawing.tick))
-    whole = places["hollow"].groupby(places["label"]).all()
-    drawing.legend(figure, look, set(whole.index[whole]))
-    drawing.remark(figure, [*setting.remarks(places["hollow"]), *drawing.equal_words(panels)])
-    return drawing.despine(figure)
+    return drawing.finish(figure, panels, look, setting.remarks(places["hollow"]))

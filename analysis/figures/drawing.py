@@ -176,6 +176,24 @@ def legend(figure: Figure, looks: Mapping[str, Look], hollow: Collection[str] = 
     _legend(figure, list(looks), handle)
 
 
+def finish(
+    figure: Figure,
+    panels: Sequence[pandas.DataFrame],
+    look: Mapping[str, Look],
+    remarks: Sequence[str] = (),
+) -> Figure:
+    """Name the lines of the panels, whole ones hollow where all their marks are, and despine.
+
+    remarks: what the figure itself says, beside lines that are the same.
+    """
+    every = pandas.concat(panels)
+    hollow = every["hollow"] if "hollow" in every else every["x"] != every["x"]
+    whole = hollow.groupby(every["label"], sort=False).all()
+    legend(figure, {label: look[label] for label in whole.index}, set(whole.index[whole]))
+    remark(figure, [*remarks, *equal_words(panels)])
+    return despine(figure)
+
+
 def part_legend(figure: Figure, parts: Mapping[str, dict], most: int = 5) -> None:
     """Of bars, or of the parts of stacked ones, by their styles."""
     _legend(figure, list(parts), lambda name: Patch(**parts[name]), handlelength=1.0, most=most)

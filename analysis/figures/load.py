@@ -117,8 +117,9 @@ def _draw_load(
 
     more: further remarks.
     """
-    labels = list(dict.fromkeys(rows["label"]))
-    figure = drawing.new_figure(0.65 + (1.9 if len(labels) > drawing.MANY else 1.45) * len(panels))
+    figure = drawing.new_figure(
+        0.65 + (1.9 if rows["label"].nunique() > drawing.MANY else 1.45) * len(panels)
+    )
     axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
     every = []
     for each, (label, found) in zip(axes, panels.items(), strict=True):
@@ -131,12 +132,7 @@ def _draw_load(
     axes[-1].set_xlabel(
         "concurrency (requests in flight)" if way.closed else "request rate (requests/s)"
     )
-    whole = rows["hollow"].groupby(rows["label"]).all()
-    drawing.legend(
-        figure, {label: setting.look[label] for label in labels}, set(whole.index[whole])
-    )
-    drawing.remark(figure, [*more, *setting.remarks(rows["hollow"]), *drawing.equal_words(every)])
-    return drawing.despine(figure)
+    return drawing.finish(figure, every, setting.look, [*more, *setting.remarks(rows["hollow"])])
 
 
 def _seen(found: pandas.DataFrame) -> list[float]:

@@ -86,6 +86,4 @@ def _figure(setting: Setting, lines: pandas.DataFrame) -> Figure:
     axes.set_xlim(low / 1.15, high * 1.15)
     axes.set_xlabel("batch size (requests in the step)")
     axes.set_ylabel("draft nodes\nper request")
-    drawing.legend(figure, {label: setting.look[label] for label in dict.fromkeys(lines["label"])})
-    drawing.remark(figure, [*setting.remarks(), *drawing.equal_words([lines])])
-    return drawing.despine(figure)
+    return drawing.finish(figure, [lines], setting.look, setting.remarks())

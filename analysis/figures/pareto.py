@@ -89,13 +89,7 @@ def _figure(setting: Setting, spots: pandas.DataFrame, per_gpu: bool) -> Figure:
     _name(axes, best)
     axes.set_xlabel("tokens/s/user (1000 / median TPOT in ms)")
     axes.set_ylabel("tokens/s/GPU" if per_gpu else "tokens/s (whole server)")
-    whole = spots["hollow"].groupby(spots["label"]).all()
-    labels = dict.fromkeys(spots["label"])
-    drawing.legend(
-        figure, {label: setting.look[label] for label in labels}, set(whole.index[whole])
-    )
-    drawing.remark(figure, [*setting.remarks(spots["hollow"]), *drawing.equal_words([spots])])
-    return drawing.despine(figure)
+    return drawing.finish(figure, [spots], setting.look, setting.remarks(spots["hollow"]))
 
 
 def _name(axes: Axes, best: pandas.DataFrame) -> None:

@@ -9,35 +9,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from analysis.read.files import Number, Positive, Schema, Text, checked
+from analysis.read.files import Number, Positive, Schema, Text, checked, node
 from traces.common.errors import InputError
 from traces.common.json import read_json
 
-
-class _Trace(Schema):
-    content_hash: Text
-    recording: Text
-
-
-class _Latency(Schema):
-    profile: Text
-
-
-class _Rate(Schema):
-    output_throughput: Number
-
-
-class _Bounds(Schema):
-    plain: _Rate
-    o5: _Rate
-    o5_free: _Rate
-    o2: _Rate | None = None  # of a lone request
-    o3: _Rate | None = None
+_RATE = node(output_throughput=Number)
 
 
 class _Batch(Schema):
     batch: Positive
-    bounds: _Bounds
+    bounds: node(plain=_RATE, o5=_RATE, o5_free=_RATE, o2=_RATE | None, o3=_RATE | None)
 
     @model_validator(mode="after")
     def _of_one(self):
@@ -49,8 +30,8 @@ class _Batch(Schema):
 class _File(Schema):
     format: Literal["specdec-bounds"]
     version: Literal[1]
-    trace: _Trace
-    latency: _Latency
+    trace: node(content_hash=Text, recording=Text)
+    latency: node(profile=Text)
     batches: Annotated[list[_Batch], Field(min_length=1)]
 
     @model_validator(mode="after")

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import pandas
 from pydantic import Field, model_validator
 
-from analysis.read.files import Count, Number, Positive, Schema, Text, checked
+from analysis.read.files import Count, Number, Positive, Schema, Text, checked, node
 from traces.common.errors import InputError
 from traces.common.json import read_json
 
@@ -72,21 +72,11 @@ class _Measured(Schema):
         return self
 
 
-class _Recording(Schema):
-    name: Text
-    temperature: Number
-    content_hash: str
-
-
-class _Order(Schema):
-    nodes: Count
-
-
 class _Calibration(Schema):
     format: Literal["specdec-calibration"]
     version: Literal[1]
-    recording: _Recording
-    order: _Order
+    recording: node(name=Text, temperature=Number, content_hash=str)
+    order: node(nodes=Count)
     measured: dict[str, _Measured]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from traces.common.errors import InputError
 
@@ -18,6 +18,16 @@ class Schema(BaseModel):
     """What a file must hold; further keys are let be, and no text stands for a number."""
 
     model_config = ConfigDict(strict=True, allow_inf_nan=False, frozen=True)
+
+
+def node(**kinds: Any) -> type[Schema]:
+    """A schema of keys that are all needed, but those that may be null."""
+
+    def default(kind: Any) -> Any:
+        return None if type(None) in getattr(kind, "__args__", ()) else ...
+
+    own = {name: (kind, default(kind)) for name, kind in kinds.items()}
+    return create_model("Node", __base__=Schema, **own)
 
 
 Text = Annotated[str, Field(min_length=1)]

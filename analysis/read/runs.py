@@ -36,6 +36,7 @@ from analysis.read.files import (
     Text,
     checked,
     flat,
+    node,
 )
 from traces.common.errors import InputError
 from traces.common.json import read_json
@@ -54,45 +55,9 @@ Rate = Annotated[
 Budget = Annotated[str, Field(pattern=r"^\d+$")]
 
 
-class _Trace(Schema):
-    recording: Text
-    content_hash: Text
-    temperature: MaybeNumber = None
-    domains: list[str] | None = None
-
-
-class _Latency(Schema):
-    profile: Text
-    content_hash: Text | None = None
-    num_gpus: Positive | None = None
-
-
-class _Server(Schema):
-    max_num_seqs: Positive | None = None
-    replicas: Positive | None = None
-
-
-class _Window(Schema):
-    kind: Text | None = None
-    start_s: MaybeNumber = None
-    end_s: MaybeNumber = None
-    requests: Count | None = None
-
-
-class _Code(Schema):
-    target: Text | None = None
-    sha256: str | None = None
-
-
-class _Shares(Schema):
-    measured: Share
-    interpolated: Share
-    modelled: Share
-    clamped: Share
-
-
-class _CostShares(Schema):
-    time: _Shares
+_Trace = node(recording=Text, content_hash=Text, temperature=MaybeNumber, domains=list[str] | None)
+_Latency = node(profile=Text, content_hash=Text | None, num_gpus=Positive | None)
+_Window = node(kind=Text | None, start_s=MaybeNumber, end_s=MaybeNumber, requests=Count | None)
 
 
 class _Summary(Schema):
@@ -118,11 +83,11 @@ class _Summary(Schema):
     draft_nodes_per_request: MaybeNumber
     share_verified_accepted: Share | None
     ttft_note: str | None
-    cost_shares: _CostShares
+    cost_shares: node(time=node(**dict.fromkeys(SOURCES, Share)))
     acceptance_length_by_budget: dict[Budget, Number] | None
     policy_config: dict | None = None
-    policy_code: _Code | None = None
-    server: _Server | None = None
+    policy_code: node(target=Text | None, sha256=str | None) | None = None
+    server: node(max_num_seqs=Positive | None, replicas=Positive | None) | None = None
     window: _Window | None = None
     step_ms: dict[str, MaybeNumber] | None = None
     goodput: dict[str, MaybeNumber] | None = None

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import fsum
 from pathlib import Path
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 import pandas
 from pydantic import Field, model_validator
@@ -21,6 +21,7 @@ from analysis.read.files import (
     Schema,
     Text,
     checked,
+    node,
 )
 from traces.common.errors import InputError
 from traces.common.json import read_json
@@ -30,69 +31,36 @@ METRICS = ("output_throughput", "median_tpot_ms", "step_ms")
 PARTS = ("draft", "verify", "host")
 _ROUNDING = 1e-3  # an error may be written with fewer digits
 
-Above, From0 = TypeVar("Above"), TypeVar("From0")
+
+def _values(above: Any, from_0: Any) -> Any:
+    """Measured or predicted values of a cell."""
+    step = node(total=above, **dict.fromkeys(PARTS, from_0))
+    return node(output_throughput=above, median_tpot_ms=above, step_ms=step)
 
 
-class _Times(Schema, Generic[Above, From0]):
-    total: Above
-    draft: From0
-    verify: From0
-    host: From0
-
-
-class _Values(Schema, Generic[Above, From0]):
-    output_throughput: Above
-    median_tpot_ms: Above
-    step_ms: _Times[Above, From0]
-
-
-class _Commits(Schema):
-    rounds: Count
-    differing: Count
-    first: str | None
-
-
-class _Error(Schema):
-    output_throughput: float
-    median_tpot_ms: float
-    step_ms: float
-
-
-class _Cell(Schema):
-    policy: Text
-    concurrency: Positive
-    commits: _Commits
-    measured: _Values[list[Above0], list[Number]]
-    predicted: _Values[Above0, Number]
-    error: _Error
-    noise: Number | None
-
-
-class _FittedOn(Schema):
-    prompts: Count
-    runs: Count
-
-
-class _Errors(Schema):
-    median_abs_error: Number
-    worst_abs_error: Number
-
-
-class _Inversion(Schema):
-    concurrency: Positive
-    pair: Annotated[list[Text], Field(min_length=2, max_length=2)]
-    measured_ratio: Above0
-    interval: Annotated[list[float], Field(min_length=2, max_length=2)]
-    predicted_ratio: Above0
-
-
-class _Of(Schema):
-    noise_floor: Number | None
-    rank_correlation: dict[Annotated[str, Field(pattern=r"^\d+$")], float | None]
-    inversions: list[_Inversion]
-    output_throughput: _Errors
-    median_tpot_ms: _Errors
-    step_ms: _Errors
+_ERRORS = node(median_abs_error=Number, worst_abs_error=Number)
+_CELL = node(
+    policy=Text,
+    concurrency=Positive,
+    commits=node(rounds=Count, differing=Count, first=str | None),
+    measured=_values(list[Above0], list[Number]),
+    predicted=_values(Above0, Number),
+    error=node(**dict.fromkeys(METRICS, float)),
+    noise=Number | None,
+)
+_INVERSION = node(
+    concurrency=Positive,
+    pair=Annotated[list[Text], Field(min_length=2, max_length=2)],
+    measured_ratio=Above0,
+    interval=Annotated[list[float], Field(min_length=2, max_length=2)],
+    predicted_ratio=Above0,
+)
+_SUMMARY = node(
+    noise_floor=Number | None,
+    rank_correlation=dict[Annotated[str, Field(pattern=r"^\d+$")], float | None],
+    inversions=list[_INVERSION],
+    **dict.fromkeys(METRICS, _ERRORS),
+)
 
 
 class _Validation(Schema):
@@ -107,12 +75,12 @@ class _Validation(Schema):
     temperature: Number
     profile: Text
     host: dict[str, float]
-    fitted_on: _FittedOn
+    fitted_on: node(prompts=Count, runs=Count)
     prompts: Positive
     repeats: Positive
     seed: Count
-    summary: _Of
-    cells: Annotated[list[_Cell], Field(min_length=1)]
+    summary: _SUMMARY
+    cells: Annotated[list[_CELL], Field(min_length=1)]
 
     @model_validator(mode="after")
     def _fits(self):
@@ -195,7 +163,7 @@ def _record(cell: Mapping[str, Any]) -> dict[str, Any]:
         measured, predicted = means(cell, key)
         record |= {name: measured, f"{name}_predicted": predicted}
         if name == "output_throughput":
-            record["noise"] = cell["noise"]
+            record["noise"] = cell.get("noise")
     return record | {f"{metric}_error": cell["error"][metric] for metric in METRICS}
 
 

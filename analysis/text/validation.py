@@ -1,13 +1,16 @@
-"""A validation in words: its table, and what was measured and predicted."""
+"""A validation in words: its table, what was measured and predicted, and who was ahead."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
+import numpy as np
 import pandas
 
-from analysis.compare.live import ahead
+from analysis.compare.metrics import estimate
 from analysis.read.validations import Validation
 from traces.common.table import BLANK, Notes, Part, Table, Title
 
@@ -55,7 +58,7 @@ def facts(validation: Validation) -> list[tuple[str, str]]:
     data, found = validation.data, ahead(validation)
     fitted = data["fitted_on"]
     terms = [f"{name} {value * 1e6:.4g} us" for name, value in data["host"].items() if value]
-    floor = data["summary"]["noise_floor"]
+    floor = data["summary"].get("noise_floor")
     noise = "unknown from one repeat"
     if floor is not None:
         noise = (
@@ -123,3 +126,59 @@ def _order(data: Mapping[str, Any]) -> str:
         f"inversions beyond noise: {counted}{f' ({named})' if named else ''}; "
         f"rank correlation {ranks or BLANK}"
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """Throughput of one policy over another's, geometric mean over loads.
+
+    Repeats run the policies in turn, so they are paired: the interval is Student-t over the
+    repeats' log ratios.
+    """
+
+    over: str
+    live: float
+    low: float | None  # 95 %, None with one repeat
+    high: float | None
+    predicted: float
+
+    def __str__(self) -> str:
+        between = "" if self.low is None else f"{self.low:.3f} to {self.high:.3f}; "
+        return f"{self.live:.3f} times {self.over} ({between}predicted {self.predicted:.3f})"
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """The policy of the largest geometric mean over all loads, and its ratios."""
+
+    policy: str
+    over_all: tuple[Ratio, ...]  # over each other policy, the strongest first
+    at: dict[int, Ratio]  # over the fastest other one at each load
+
+
+def ahead(validation: Validation) -> Ahead | None:
+    """None with one policy, or where a policy was not run at every load."""
+    cells = {(one["policy"], one["concurrency"]): one for one in validation.data["cells"]}
+    policies, loads = validation.policies, validation.concurrencies
+    if len(policies) < 2 or any(key not in cells for key in product(policies, loads)):
+        return None
+    live = {
+        key: np.log(one["measured"]["output_throughput"]) for key, one in cells.items()
+    }  # (repeats,)
+    told = {key: np.log(one["predicted"]["output_throughput"]) for key, one in cells.items()}
+
+    def strength(policy: str, at: Sequence[int]) -> float:
+        return np.mean([live[policy, load] for load in at])
+
+    def ratio(other: str, at: Sequence[int]) -> Ratio:
+        logs = np.mean([live[best, load] - live[other, load] for load in at], axis=0)
+        predicted = np.exp(np.mean([told[best, load] - told[other, load] for load in at]))
+        found = estimate(logs)
+        ends = (None, None) if len(logs) == 1 else np.exp(found[["low", "high"]])
+        return Ratio(other, float(np.exp(found["mean"])), *ends, float(predicted))
+
+    best = max(policies, key=lambda policy: strength(policy, loads))
+    others = sorted(set(policies) - {best}, key=lambda policy: -strength(policy, loads))
+    fastest = {load: max(others, key=lambda one: strength(one, [load])) for load in loads}
+    at = {load: ratio(other, [load]) for load, other in fastest.items()}
+    return Ahead(best, tuple(ratio(other, loads) for other in others), at)

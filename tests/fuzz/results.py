@@ -18,7 +18,7 @@ from analysis.read.calibrations import read_reliability
 from analysis.read.runs import SOURCES, read_runs
 from analysis.read.tables import read_steps, steps_in_window
 from analysis.read.validations import read_validation
-from analysis.report.configs import read_configs
+from analysis.report.page import read_configs
 from simulator.calibration.file import read_calibration
 from simulator.results.files import is_complete
 from tests.fuzz.cases import Target, command
