@@ -33,10 +33,7 @@ _NOTHING = "no measured point has the load and policy of a run, or a metric of t
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.add_argument(
-        "run_dirs",
-        metavar="RUNS",
-        nargs="+",
-        help=f"folders; every {FILE_NAME} below them is read",
+        "run_dirs", metavar="RUNS", nargs="+", help=f"folders; every {FILE_NAME} below them is read"
     )
     parser.add_argument("--points", metavar="FILE", nargs="+", required=True, type=Path)
     parser.add_argument("--metric", metavar="KEY[,KEY...]", help="default: all that were measured")

@@ -78,6 +78,11 @@ class Comparison:
         return f"{name}; {self.differs}" if self.differs else name
 
     @property
+    def why_what_if(self) -> str:
+        """Why no engine like that of a what-if exists."""
+        return self.first.get("what_if_reason") or "recording and latency differ in model"
+
+    @property
     def blocks(self) -> list[tuple[Load, pandas.DataFrame]]:
         """Every load with its part of `rows`."""
         return list(self.rows.groupby("load"))

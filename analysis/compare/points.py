@@ -12,7 +12,6 @@ import pandas
 from analysis.compare.comparison import Comparison
 from analysis.compare.loads import Load
 from analysis.compare.settings import objective_words
-from analysis.text.notes import why_what_if
 from traces.importers.points import Point, PointsFile
 
 GOODPUT = "request_goodput"
@@ -171,7 +170,7 @@ def _differences(pairs: Sequence[PointPair]) -> list[str]:
         if model and theirs and model != theirs:
             notes.append(f"{pair.point.label} measured {model}, the runs price steps of {theirs}")
         if first["what_if"]:
-            notes.append(f"{pair.comparison.title} is a what-if: {why_what_if(first)}")
+            notes.append(f"{pair.comparison.title} is a what-if: {pair.comparison.why_what_if}")
     return notes
 
 

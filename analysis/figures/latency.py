@@ -14,12 +14,7 @@ from matplotlib.figure import Figure
 from analysis.figures import drawing
 from analysis.figures.parts import Drawing, Inputs, Missing, file_name
 from analysis.look import Look, plain_looks
-from traces.profiles.profile import (
-    PROFILE_FOLDER,
-    LatencyProfile,
-    known_profiles,
-    read_profile,
-)
+from traces.profiles.profile import PROFILE_FOLDER, LatencyProfile, known_profiles, read_profile
 
 AT = 16  # packed tokens: a chain of 15 and the root, the field's usual block
 CONTEXT = 1024  # of the slices that are drawn together: the one nearest to it

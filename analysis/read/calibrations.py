@@ -15,10 +15,7 @@ from traces.common.errors import InputError
 from traces.common.json import read_json
 
 ENDING = ".calibration.json"
-MAPS = {
-    "edge": ("q", "platt", "edge_map"),
-    "path": ("q", "platt", "edge_map", "isotonic"),
-}
+MAPS = {"edge": ("q", "platt", "edge_map"), "path": ("q", "platt", "edge_map", "isotonic")}
 SPLITS = ("tuning", "calibration")  # the honest one first: maps are fitted on the other
 FEW = 10  # accepted or rejected of a bin; its share says little with less of either
 

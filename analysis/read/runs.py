@@ -27,17 +27,7 @@ from typing import Annotated, Any, Literal
 import pandas
 from pydantic import BeforeValidator, Field, model_validator
 
-from analysis.read.files import (
-    Count,
-    Number,
-    Positive,
-    Schema,
-    Share,
-    Text,
-    checked,
-    flat,
-    node,
-)
+from analysis.read.files import Count, Number, Positive, Schema, Share, Text, checked, flat, node
 from traces.common.errors import InputError
 from traces.common.json import read_json
 

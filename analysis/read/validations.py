@@ -13,16 +13,7 @@ import pandas
 from pydantic import Field, model_validator
 
 from analysis.look import policy_rank
-from analysis.read.files import (
-    Above0,
-    Count,
-    Number,
-    Positive,
-    Schema,
-    Text,
-    checked,
-    node,
-)
+from analysis.read.files import Above0, Count, Number, Positive, Schema, Text, checked, node
 from traces.common.errors import InputError
 from traces.common.json import read_json
 

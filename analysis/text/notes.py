@@ -22,7 +22,7 @@ def notes(comparison: Comparison) -> list[Note]:
     return [
         *found,
         ("step time", _step_time(comparison)),
-        ("what-if", f"YES: {why_what_if(first)}" if first["what_if"] else
+        ("what-if", f"YES: {comparison.why_what_if}" if first["what_if"] else
          "no, recording and latency are of one model"),
         ("TTFT", first["ttft_note"] or "includes prefill"),
         ("TPOT", "of a request: its time after the first token over the tokens after it; p50 and "
@@ -34,11 +34,6 @@ def notes(comparison: Comparison) -> list[Note]:
         ("speedup", f"output throughput over {comparison.baseline} of the same recording, latency "
          "profile, load and seed; mean of the ratios"),
     ]  # fmt: skip
-
-
-def why_what_if(data) -> str:
-    """Why no such engine exists."""
-    return data.get("what_if_reason") or "recording and latency differ in model"
 
 
 def percent(share: float) -> str:

@@ -8,7 +8,7 @@ import pandas
 
 from analysis.compare.comparison import PARTLY, Comparison
 from analysis.read.runs import numbers, values
-from analysis.text.notes import percent, source_notes, why_what_if
+from analysis.text.notes import percent, source_notes
 
 FEWEST_FOR_P99 = 100  # requests; of fewer, the 99th percentile is one of the worst or between two
 RATE_OFF = 0.1
@@ -49,7 +49,7 @@ def _of_model(comparison: Comparison) -> Iterator[str]:
     """What-ifs, step times that were not measured, policies that changed between loads."""
     first, rows = comparison.first, comparison.rows
     if first["what_if"]:
-        yield f"A what-if, which predicts no engine that exists: {why_what_if(first)}."
+        yield f"A what-if, which predicts no engine that exists: {comparison.why_what_if}."
     for name, text in _ORIGINS.items():
         most = rows.loc[rows[name].idxmax()]
         if most[name] > PARTLY:
