@@ -6,7 +6,7 @@ import numpy as np
 
 from simulator.cost import StepCost
 from simulator.orders import ABSENT, ChainOrder, OrderTable
-from simulator.studies.bounds import Options, Texts
+from simulator.studies.bounds import BoundedTexts, Options
 from traces.profiles.header import ProfileHeader
 from traces.profiles.profile import LatencyProfile
 from traces.profiles.tables import DraftRow, VerifyRow
@@ -117,8 +117,8 @@ def _header() -> ProfileHeader:
     )
 
 
-def all_texts(recording: Recording) -> Texts:
-    return Texts.of(recording, np.arange(recording.num_sequences))
+def all_texts(recording: Recording) -> BoundedTexts:
+    return BoundedTexts.of(recording, np.arange(recording.num_sequences))
 
 
 def least_per_step(facts, recording, left: np.ndarray) -> np.ndarray:

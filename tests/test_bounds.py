@@ -12,7 +12,7 @@ from simulator.cost.host import HostOverhead
 from simulator.orders import BestFirstOrder, ChainOrder, StaticOrder, build_order, replay
 from simulator.policies.checks import verifies_trees
 from simulator.studies.bounds import (
-    Texts,
+    BoundedTexts,
     best_rounds,
     best_schedule,
     breakpoints,
@@ -147,7 +147,7 @@ def test_no_fixed_width_beats_the_bounds(kind, temperature):
             assert (o2 <= ratio_rounds(options).seconds * (1 + 1e-12)).all()
 
 
-def replayed_s(table, texts: Texts, cost, width: int) -> np.ndarray:
+def replayed_s(table, texts: BoundedTexts, cost, width: int) -> np.ndarray:
     """Seconds of each sequence when every round verifies `width` nodes, by the other replay."""
     recording = texts.recording
     done = replay(table, recording, texts.sequences, width)
@@ -284,8 +284,8 @@ def test_pool_prefix_of_a_pool_recording():
 def test_texts_without_drafts_are_refused():
     recording = recording_of("pool", lengths=(1, 4))
     with pytest.raises(InputError, match="no drafted positions"):
-        Texts.of(recording, np.array([0]))
-    texts = Texts.of(recording, np.array([1, 0]))
+        BoundedTexts.of(recording, np.array([0]))
+    texts = BoundedTexts.of(recording, np.array([1, 0]))
     assert texts.start.tolist() == [0, 3, 3]
     assert texts.tokens.tolist() == [4, 1]
     prompt = int(recording["prompt_len"][1])

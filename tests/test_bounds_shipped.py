@@ -13,7 +13,7 @@ from simulator.engine.run import load, prepare, simulate
 from simulator.policies.checks import verifies_trees
 from simulator.results.window import find_window
 from simulator.studies.bounds import (
-    Texts,
+    BoundedTexts,
     best_schedule,
     breakpoints,
     free_options,
@@ -111,7 +111,7 @@ def test_report_is_in_order_and_identifies_its_runs():
     assert batch["plain"] < batch["o5"] < batch["o5_free"]
     # Plain decoding on b300: 5.109 ms for a step of one token, whatever the context.
     recording = load_recording({"recording": RECORDING})
-    texts = Texts.of(recording, recording.sequences_of("report"))
+    texts = BoundedTexts.of(recording, recording.sequences_of("report"))
     assert alone["plain"] == pytest.approx(texts.tokens.sum() / (len(texts.anchors) * 5.109e-3))
     assert result["tokens"] == texts.tokens.sum()
     assert result["trace"]["content_hash"] == recording.content_hash

@@ -11,11 +11,12 @@ import pytest
 from simulator.cli.main import INTERRUPTED, main
 from simulator.cli.overrides import normalised
 from simulator.cli.survey import composed_jobs, parse
-from simulator.studies.capacity import seek
+from simulator.studies.capacity import search
 from simulator.studies.capacity.plan import read_limits, read_plan
-from simulator.studies.capacity.trial import Trial
-from simulator.studies.capacity.verdict import judge, longer_run
+from simulator.studies.capacity.trial import judge, longer_run
+from simulator.studies.runs import Result
 from tests.known_servers import read_json, rows, write_constant, write_steps, write_texts
+from tests.studies_cases import open_loop
 from traces.common.errors import InputError
 
 EVEN = "burstiness=1e9"  # gaps of equal length
@@ -182,7 +183,7 @@ def test_an_interrupted_search_goes_on(here, files, capsys, monkeypatch):
     kept = Path("out/capacity.jsonl").read_text().splitlines(keepends=True)
     assert main(command) == 0
     assert "\n0 runs in" in capsys.readouterr().out
-    real, calls = seek.try_out, []
+    real, calls = search.try_out, []
 
     def interrupted(probe):
         if len(calls) == 3:
@@ -190,13 +191,13 @@ def test_an_interrupted_search_goes_on(here, files, capsys, monkeypatch):
         calls.append(probe)
         return real(probe)
 
-    monkeypatch.setattr(seek, "try_out", interrupted)
+    monkeypatch.setattr(search, "try_out", interrupted)
     other = [word.replace("=out", "=again") for word in command]
     assert main(other) == INTERRUPTED
     assert "kept in again/capacity.jsonl; to go on: hydra.run.dir=again" in capsys.readouterr().err
     assert Path("again/capacity.jsonl").read_text() == "".join(kept[:3])
     assert not Path("again/capacity.json").exists()
-    monkeypatch.setattr(seek, "try_out", real)
+    monkeypatch.setattr(search, "try_out", real)
     with Path("again/capacity.jsonl").open("a") as file:
         file.write('{"key": "cut sho')
     assert main(other) == 0
@@ -244,6 +245,8 @@ def config(files) -> dict:
     ("change", "message"),
     [
         ({"least": 9, "most": 8}, "capacity.most is 8; accepted: at least capacity.least (9)"),
+        ({"min_seconds": "long"}, "capacity.min_seconds is 'long'; accepted:"),
+        ({"min_requests": 0}, "capacity.min_requests is 0; accepted:"),
         ({"min_requests": 99}, "capacity.min_requests is 99; accepted: at least 100, fewer"),
         ({"max_requests": 199}, "capacity.max_requests is 199; accepted:"),
         ({"speed": 1}, "unknown key capacity.speed; accepted:"),
@@ -267,7 +270,7 @@ def test_bad_settings_are_refused(config, change, message):
             {"workload": {"path": "x.csv", "arrivals": "file"}},
             "workload.arrivals is file; accepted",
         ),
-        ({"max_concurrency": None}, "max_concurrency is None; accepted:"),
+        ({"max_concurrency": None}, "max_concurrency is null; accepted:"),
     ],
 )
 def test_loads_that_contradict_are_refused(config, change, message):
@@ -276,15 +279,16 @@ def test_loads_that_contradict_are_refused(config, change, message):
     assert message in str(error.value)
 
 
-def trial(**changes) -> Trial:
-    """A run of 1000 requests that meets everything."""
+def trial(share: float = 0.996, **changes) -> Result:
+    """A run of 1000 requests that meets everything; `share` of them are within every limit."""
+    judged = changes.get("judged", 1000 - changes.get("rejected", 0))
     node = {
-        "load": 8, "seed": 0, "requests": 1024, "judged": 1000, "rejected": 0, "seconds": 100.0,
-        "stay_s": 1.0, "full": True, "growth": 0.0, "growing": False, "levels_ms": {"tpot": 18.0},
-        "missed": {"tpot": 0.004}, "attained": 0.996, "request_throughput": 10.0,
-        "output_throughput": 100.0, "goodput": 9.96, "most_running": 8, "shares": {},
+        "clients": 8, "requests": 1024, "judged": judged, "seconds": 100.0, "stay_s": 1.0,
+        "full": True, "growth": 0.0, "levels_ms": {"tpot": 18.0}, "missed": {"tpot": 0.004},
+        "asked": [1000.0], "good": [share * (judged + changes.get("rejected", 0))],
+        "prompts": [0], "tokens": [1.0], "inside_s": [1.0],
     }  # fmt: skip
-    return Trial(**(node | changes))
+    return open_loop(**(node | changes))
 
 
 @pytest.mark.parametrize(
@@ -309,9 +313,9 @@ def test_verdicts_by_percentile(config, change, failed):
     [
         ({}, ()),
         ({"levels_ms": {"tpot": 900.0}}, ()),  # not looked at
-        ({"attained": 0.989, "missed": {"tpot": 0.011}}, ("tpot",)),
+        ({"share": 0.989, "missed": {"tpot": 0.011}}, ("tpot",)),
         (
-            {"attained": 0.97, "missed": {"tpot": 0.01}, "rejected": 20},
+            {"share": 0.97, "missed": {"tpot": 0.01}, "rejected": 20},
             ("requests rejected", "tpot"),
         ),
     ],
@@ -360,4 +364,4 @@ def test_the_command_refuses_in_one_line(here, files, capsys):
     Path("out").mkdir()
     Path("out/capacity.jsonl").write_text(json.dumps({"key": "x", "result": {}}) + "\n")
     assert main(clients(files, "tpot:18.5")) == 2
-    assert "line 1 is no result of a search for a capacity" in capsys.readouterr().err
+    assert "line 1 is no result of task=capacity" in capsys.readouterr().err

@@ -18,7 +18,16 @@ from simulator.policies.cast import Cast
 from simulator.policies.shared.stop_rules import first_stop_widths
 from simulator.studies.claims import loads, rounds
 from simulator.studies.claims.arms import Staircase, Uniform
-from simulator.studies.claims.verdict import Cell, Claim, Row, Side, Where, judged, overall, rows_of
+from simulator.studies.claims.verdict import (
+    Claim,
+    Comparison,
+    Row,
+    Side,
+    Where,
+    judged,
+    overall,
+    rows_of,
+)
 from tests.policy_lab import hand_step, make_lab, make_recording, prepared
 from tests.synthetic import make_geometric, make_hidden
 from traces.common.errors import InputError
@@ -27,11 +36,11 @@ from traces.common.intervals import Interval, resampled_prompts
 MEAN, EVERY = Claim("x", "", ""), Claim("x", "", "", every=True)
 
 
-def cell(ratio: float, spread: float, at: str = "1", profile: str = "b300") -> Cell:
+def cell(ratio: float, spread: float, at: str = "1", profile: str = "b300") -> Comparison:
     """A ratio whose log has this standard deviation over resamples."""
     draws = log(ratio) + spread * np.random.default_rng(0).normal(size=2000)
     where = Where("x", "made_up", profile)
-    return Cell(where, at, "tokens", Side(ratio, 3.0), Side(1.0, 3.0), draws, prompts=1000)
+    return Comparison(where, at, "tokens", Side(ratio, 3.0), Side(1.0, 3.0), draws, prompts=1000)
 
 
 @pytest.mark.parametrize(
@@ -199,7 +208,7 @@ def test_parent_against_marginal_is_the_ratio_of_two_rtables():
 
 
 def test_each_claim_at_its_own_loads():
-    plan = SimpleNamespace(profiles=None, concurrency=(1, 16, 64))
+    plan = SimpleNamespace(asked=SimpleNamespace(profiles=None, concurrency=(1, 16, 64)))
     for temperature in (0.0, 1.0):
         bench = SimpleNamespace(
             name="made_up", plan=plan, recording=SimpleNamespace(temperature=temperature)

@@ -9,10 +9,10 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from simulator.studies.capacity.trial import read_trial
-from simulator.studies.store import Store, fits
+from simulator.studies.store import Store
 from tests.fuzz import stores
 from tests.fuzz.tensors import joined
+from tests.studies_cases import OPEN
 from traces.common.columns import COUNTS, read_columns
 from traces.common.errors import InputError
 from traces.importers.files import read_sources
@@ -51,43 +51,21 @@ def test_requests_are_numbered_once(tmp_path, numbers, says):
 
 
 @pytest.mark.parametrize(
-    ("kind", "value", "fit"),
-    [
-        (int, 0, True), (int, -1, False), (int, True, False), (int, 1.0, False),
-        (float, 1, True), (float, -1.5, True), (float, float("nan"), False), (float, False, False),
-        (bool, True, True), (bool, 1, False), (str, "x", True), (str, None, False),
-        (float | None, None, True), (float | None, "1", False), (list[int], [1, 2], True),
-        (list[int], [1, 2.5], False), (list[int], {}, False), (dict[str, float | None], {}, True),
-        (dict[str, float | None], {"a": None, "b": 2}, True), (dict[str, float], {"a": "2"}, False),
-        (dict[str, float], [], False),
-    ],
-)  # fmt: skip
-def test_kept_values_fit_their_annotation(kind, value, fit):
-    assert fits(value, kind) is fit
-
-
-@pytest.mark.parametrize(
     "change",
-    [{"tokens_s": -1.0}, {"clamped": 1.5}, {"requests": -1}, {"prompts": [1, 1]},
-     {"prompts": [1, True]}, {"tokens": [1.0]}, {"tokens": [1.0, None]}, {"more": 1}],
+    [{"output_throughput": -1.0}, {"shares": {"clamped": 1.5}}, {"requests": -1}, {"more": 1},
+     {"prompts": [1, 1]}, {"prompts": [1, True]}, {"tokens": [1.0]}, {"tokens": [1.0, None]},
+     {"levels_ms": None}, {"shares": [1.0]}, {"full": 1}, {"good": [2.0, 1.0]}, {"nodes": "3"},
+     {"stay_s": float("inf")}],
 )  # fmt: skip
 def test_a_damaged_result_is_not_played_with(tmp_path, change):
     for result, good in ((stores.RESULT, True), (stores.RESULT | change, False)):
         text = json.dumps({"key": "a", "result": result}) + "\n"
         (tmp_path / stores.FILE).write_text(text)
         if good:
-            assert Store(tmp_path, stores.FILE)["a"].tokens_s == 100
+            assert Store(tmp_path, stores.TASK)["a"] == OPEN
         else:
-            with pytest.raises(InputError, match="line 1 is no result of a tournament"):
-                Store(tmp_path, stores.FILE)
-
-
-@pytest.mark.parametrize("change", [{"levels_ms": None}, {"shares": [1.0]}, {"full": 1}])
-def test_a_damaged_trial_is_refused(tmp_path, change):
-    text = json.dumps({"key": "a", "result": stores.TRIAL | change}) + "\n"
-    (tmp_path / stores.FILE).write_text(text)
-    with pytest.raises(InputError, match="line 1 is no result of a search"):
-        Store(tmp_path, stores.FILE, read_trial, "a search")
+            with pytest.raises(InputError, match="line 1 is no result of task=tournament"):
+                Store(tmp_path, stores.TASK)
 
 
 def test_samples_of_a_pass_stand_there_once(tmp_path):

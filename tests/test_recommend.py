@@ -13,7 +13,7 @@ import pytest
 from simulator.cli.main import INTERRUPTED, main
 from simulator.cli.overrides import normalised
 from simulator.cli.survey import composed_jobs, parse
-from simulator.studies import league
+from simulator.studies import store
 from simulator.studies.contest.plan import read_recommend_plan
 from tests.known_servers import read_json, write_constant, write_steps, write_texts
 from traces.common.errors import InputError
@@ -251,7 +251,7 @@ def test_an_interrupted_recommendation_goes_on(here, files, capsys, monkeypatch)
     total = len(Path("out/recommend.jsonl").read_text().splitlines())
     assert main(words(files)) == 0
     assert "\n0 runs in" in capsys.readouterr().out
-    real = league.Players.play
+    real = store.Players.play
 
     def interrupted(self, matches):
         for number, one in enumerate(real(self, matches)):
@@ -259,12 +259,12 @@ def test_an_interrupted_recommendation_goes_on(here, files, capsys, monkeypatch)
                 raise KeyboardInterrupt
             yield one
 
-    monkeypatch.setattr(league.Players, "play", interrupted)
+    monkeypatch.setattr(store.Players, "play", interrupted)
     again = [*words(files), "hydra.run.dir=again"]
     assert main(again) == INTERRUPTED
     assert "kept in again/recommend.jsonl; to go on: hydra.run" in capsys.readouterr().err
     assert not Path("again/recommend.json").exists()
-    monkeypatch.setattr(league.Players, "play", real)
+    monkeypatch.setattr(store.Players, "play", real)
     assert main(again) == 0
     assert f"\n{total - 3} runs in" in capsys.readouterr().out
     assert read_json("again/recommend.json") == found

@@ -2,36 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import isnan
 
 import numpy as np
 import pytest
 
 from simulator.studies.contest.entrants import Entrant
-from simulator.studies.contest.grid import Kept
-from simulator.studies.contest.notes import number_of, without_drafts
-from simulator.studies.contest.scores import GridScore, against, in_domains
-from simulator.studies.contest.tuning import Place, Ranking
+from simulator.studies.contest.ranking import Place, Ranking, number_of, without_drafts
+from simulator.studies.contest.scores import Score, against
+from simulator.studies.runs import Result
+from tests.studies_cases import closed_loop as closed
+from tests.studies_cases import open_loop
 
 PROMPTS = 6
 ENTRANT = Entrant("made_up", "published", {"_target_": "x"})
-LEVELS = {"ttft": 1.0, "tpot": 2.0, "e2el": 3.0}
 
 
-def closed(tokens: list[float], seconds: list[float], good: list[float] | None = None) -> Kept:
-    """Two clients in a window of sum(seconds) / 2; every prompt was judged once."""
-    count = len(tokens)
-    window_s = sum(seconds) / 2
-    return Kept(
-        clients=2, rate=count / window_s, arriving=0.0, judged=count, rejected=0, levels_ms=LEVELS,
-        nodes=3.0, modelled=0.25, clamped=0.0, growing=False, prompts=list(range(count)),
-        tokens=tokens, seconds=seconds, requests=[1.0] * count, good=good or [1.0] * count,
-    )  # fmt: skip
-
-
-def score(*runs: Kept, by_goodput: bool = False) -> GridScore:
-    return GridScore(ENTRANT, runs, np.arange(PROMPTS), by_goodput, resamples=500)
+def score(*runs: Result, by_goodput: bool = False) -> Score:
+    return Score(ENTRANT, runs, np.arange(PROMPTS), by_goodput, resamples=500)
 
 
 FAST = closed([60.0, 50, 40, 60, 50, 40], [1.0] * 6)  # 300 tokens in 3 s
@@ -48,7 +36,7 @@ def test_the_mean_is_over_seeds():
     spread = both.over_prompts
     assert spread.value == pytest.approx(110)
     assert spread.low < 110 < spread.high
-    assert both.mean("modelled") == 0.25
+    assert both.share("modelled") == 0.25
     assert both.level_ms("tpot") == 2
 
 
@@ -63,10 +51,9 @@ def test_goodput_of_a_closed_loop_by_hand():
 
 def test_goodput_of_an_open_loop_is_the_share_of_what_comes():
     """Three of four requests are good, and one was rejected: 10 a second come, 6 are good."""
-    run = Kept(
-        clients=None, rate=7.0, arriving=10.0, judged=4, rejected=1, levels_ms=LEVELS, nodes=None,
-        modelled=0.0, clamped=0.0, growing=False, prompts=[0, 2], tokens=[30.0, 10.0],
-        seconds=[2.0, 3.0], requests=[2.0, 3.0], good=[2.0, 1.0],
+    run = open_loop(
+        request_throughput=7.0, arriving=10.0, judged=4, rejected=1, nodes=None, prompts=[0, 2],
+        tokens=[30.0, 10.0], inside_s=[2.0, 3.0], asked=[2.0, 3.0], good=[2.0, 1.0],
     )  # fmt: skip
     assert run.attained == 0.6
     assert score(run, by_goodput=True).value == pytest.approx(6.0)
@@ -109,7 +96,8 @@ def test_nothing_against_something():
 
 
 def test_domains_by_hand():
-    found = in_domains(score(FAST, SLOW), np.array([0, 0, 0, 1, 1, 1]), ("code", "chat", "more"))
+    domain_of, names = np.array([0, 0, 0, 1, 1, 1]), ("code", "chat", "more")
+    found = score(FAST, SLOW).in_domains(domain_of, names)
     assert [one.domain for one in found] == ["code", "chat"]
     assert [one.prompts for one in found] == [3, 3]
     assert found[0].speed.value == pytest.approx((60 + 50 + 40 + 30 + 25 + 20) / 6)
@@ -128,11 +116,9 @@ def test_what_can_lie_at_an_edge(value, expected):
 
 def placed(policy: str, target: str, tokens: float, nodes: float, drafting: float) -> Place:
     """A policy of ours with a run of 6 prompts of `tokens` each, a second each, of two clients."""
-    run = replace(closed([tokens] * 6, [1.0] * 6), nodes=nodes, drafting=drafting)
+    run = closed([tokens] * 6, [1.0] * 6, nodes=nodes, drafting=drafting)
     node = {"name": policy, "_target_": f"simulator.policies.{target}"}
-    one = GridScore(
-        Entrant(policy, "default", node), (run,), np.arange(PROMPTS), False, resamples=100
-    )
+    one = Score(Entrant(policy, "default", node), (run,), np.arange(PROMPTS), False, resamples=100)
     return Place(one, True, against(one, one))
 
 

@@ -18,7 +18,7 @@ from simulator.cli.main import INTERRUPTED, main
 from simulator.cli.overrides import normalised
 from simulator.cli.survey import composed_jobs, parse
 from simulator.engine.fingerprint import reached, sources
-from simulator.studies import league
+from simulator.studies import store
 from simulator.studies.contest.plan import read_plan
 from traces.common.errors import InputError
 
@@ -68,7 +68,7 @@ def played(here, finished) -> str:
 def tokens_s(folder: str) -> dict[tuple, float]:
     """(split, domain, concurrency, policy, setting) to tokens per second."""
     names = ("split", "domain", "concurrency", "policy", "setting")
-    return {tuple(x[n] for n in names): x["result"]["tokens_s"] for x in lines(folder)}
+    return {tuple(x[n] for n in names): x["result"]["output_throughput"] for x in lines(folder)}
 
 
 def test_choices_and_ratios_by_brute_force(played):
@@ -173,7 +173,7 @@ def test_a_cell_is_what_a_plain_run_gives(played, recorded):
 
 
 def test_what_is_printed(played):
-    assert "cast / best tuned other" in played
+    assert "cast / best tuned" in played
     assert "geometric mean over" in played
     assert played.count("tuned per load") == 5
     harsh = [r for r in rows("out/tournament.csv") if r["best_other_by_split"] == "report"]
@@ -196,7 +196,7 @@ def test_a_rerun_plays_nothing_and_gives_the_same_bytes(played, recorded, capsys
 
 
 def test_an_interrupted_tournament_goes_on(played, recorded, capsys, monkeypatch):
-    total, real = len(lines("out")), league.play
+    total, real = len(lines("out")), store.play
     calls = []
 
     def interrupted_play(match):
@@ -205,14 +205,14 @@ def test_an_interrupted_tournament_goes_on(played, recorded, capsys, monkeypatch
         calls.append(match)
         return real(match)
 
-    monkeypatch.setattr(league, "play", interrupted_play)
+    monkeypatch.setattr(store, "play", interrupted_play)
     assert main(words(recorded, "again")) == INTERRUPTED
     assert (
         "kept in again/tournament.jsonl; to go on: hydra.run.dir=again" in capsys.readouterr().err
     )
     assert len(lines("again")) == 5
     assert not Path("again/tournament.csv").exists()
-    monkeypatch.setattr(league, "play", real)
+    monkeypatch.setattr(store, "play", real)
     with Path("again/tournament.jsonl").open("a") as file:
         file.write('{"key": "cut sho')  # as a crash leaves it
     assert main(words(recorded, "again")) == 0
@@ -300,7 +300,7 @@ def test_open_loops_and_damaged_stores_are_refused(here, recorded, capsys):
     Path("out").mkdir()
     Path("out/tournament.jsonl").write_text('{"key": 1}\n')
     assert main(words(recorded)) == 2
-    assert "line 1 is no result of a tournament" in capsys.readouterr().err
+    assert "line 1 is no result of task=tournament" in capsys.readouterr().err
     assert Path("out/tournament.jsonl").read_text() == '{"key": 1}\n'
 
 
@@ -312,7 +312,7 @@ def test_a_result_depends_on_its_own_policy_alone():
         "simulator.policies.shared.rules",
     } <= names
     assert "simulator.policies.treespark" not in names
-    engine = reached("simulator.studies.contest.play").keys()
+    engine = reached("simulator.studies.runs").keys()
     assert {
         "simulator.engine.server",
         "simulator.orders.kernels.best_first",
@@ -320,7 +320,7 @@ def test_a_result_depends_on_its_own_policy_alone():
     } <= engine
     assert not {"simulator.studies.contest.report", "simulator.policies.cast"} & engine
     targets = [f"simulator.policies.{name}" for name in ("cast.Cast", "treespark.TreeSpark")]
-    entry = "simulator.studies.contest.play"
+    entry = "simulator.studies.runs"
     assert len({sources(entry, {"_target_": target}) for target in targets}) == 2
 
 
@@ -345,7 +345,7 @@ def test_the_server_of_the_command_line_plays(here, recorded, capsys):
         server = [f"server.replicas={replicas}", "server.max_num_seqs=1"]
         folder = f"out{replicas}"
         assert main([*words(recorded, folder, concurrency="[4]"), *server]) == 0
-        rate[replicas] = lines(folder)[-1]["result"]["tokens_s"]
+        rate[replicas] = lines(folder)[-1]["result"]["output_throughput"]
     assert 1.5 < rate[2] / rate[1] < 2.5
     assert main([*words(recorded, "out3"), "workload=file", "workload.path=x.csv"]) == 2
     said = capsys.readouterr().err

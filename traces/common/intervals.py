@@ -10,11 +10,11 @@ The American Statistician 69:4, 2015, section 3.3, "expanded percentile").
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import atan, cos, pi, sin, sqrt
-from statistics import NormalDist
+from statistics import NormalDist, fmean, stdev
 
 import numpy as np
 
@@ -73,6 +73,15 @@ class Interval:
     value: float
     low: float | None
     high: float | None
+
+
+def over_seeds(values: Sequence[float]) -> Interval:
+    """The mean of (n,) values and its 95 % interval by Student's t; one value has none."""
+    mean = fmean(values)
+    if len(values) < 2:
+        return Interval(mean, None, None)
+    half = t_quantile(len(values) - 1, LEVEL) * stdev(values) / sqrt(len(values))
+    return Interval(mean, mean - half, mean + half)
 
 
 def resampled_prompts(prompts: int, resamples: int, seed: int) -> np.ndarray:

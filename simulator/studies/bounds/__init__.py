@@ -10,8 +10,8 @@ Importing this loads numpy alone; numba is imported when a schedule is computed.
 from simulator.studies.bounds.batched import BatchedBound, batched_bound
 from simulator.studies.bounds.knapsack import best_budget, exact_gains, water_filling
 from simulator.studies.bounds.options import (
+    BoundedTexts,
     Options,
-    Texts,
     breakpoints,
     free_options,
     order_options,
@@ -29,9 +29,9 @@ from simulator.studies.bounds.schedule import (
 
 __all__ = [
     "BatchedBound",
+    "BoundedTexts",
     "Options",
     "Schedule",
-    "Texts",
     "batched_bound",
     "best_budget",
     "best_rounds",

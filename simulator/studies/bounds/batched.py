@@ -23,12 +23,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from simulator.cost import StepCost
-from simulator.studies.bounds.options import Options, Texts
+from simulator.studies.bounds.options import BoundedTexts, Options
 from simulator.studies.bounds.schedule import Schedule, best_schedule, least_left
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class FloorLine:
     """The floor at one pair of slopes, in seconds."""
 
     alpha: float
@@ -72,11 +72,11 @@ class StepFloor:
         drafted_s = np.full_like(self.drafted_s, launch_s)
         return replace(self, drafted_s=drafted_s, plain_s=np.full_like(self.plain_s, launch_s))
 
-    def line(self, beta: float, gamma: float) -> Line:
+    def line(self, beta: float, gamma: float) -> FloorLine:
         """The highest floor with these slopes."""
         rest = gamma * self.context
         drafted = self.drafted_s - rest[:, None] - beta * self.total
-        return Line(float(drafted.min()), float((self.plain_s - rest).min()), beta, gamma)
+        return FloorLine(float(drafted.min()), float((self.plain_s - rest).min()), beta, gamma)
 
     @property
     def most_beta(self) -> float:
@@ -109,13 +109,13 @@ _CUTS_CONTEXT = 20
 class BatchedBound:
     """The bound of one batch size, with the floor that gives it."""
 
-    line: Line
+    line: FloorLine
     schedule: Schedule  # its seconds: each sequence's share of the server's time
 
 
 def batched_bound(
     cost: StepCost,
-    texts: Texts,
+    texts: BoundedTexts,
     batch: int,
     width: np.ndarray,
     *,
@@ -142,7 +142,7 @@ def batched_bound(
     return max(found, other, key=lambda one: float(one.schedule.seconds.sum()))
 
 
-def _best_bound(floor: StepFloor, texts: Texts, batch: int, width, host) -> BatchedBound:
+def _best_bound(floor: StepFloor, texts: BoundedTexts, batch: int, width, host) -> BatchedBound:
     def bound(beta: float, gamma: float) -> float:
         options = options_at(floor.line(beta, gamma), texts, batch, width, host)
         return total_left(options)
@@ -200,7 +200,7 @@ def host_shares(
     return plain, rounds + trees * tree_s + bubble
 
 
-def options_at(line: Line, texts: Texts, batch: int, width, host) -> Options:
+def options_at(line: FloorLine, texts: BoundedTexts, batch: int, width, host) -> Options:
     plain_host, round_host = host
     context = line.gamma / batch * texts.context
     plain_s = line.alpha_plain / batch + context + plain_host

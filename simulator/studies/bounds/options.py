@@ -19,8 +19,8 @@ from traces.recordings.recording import Recording
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Prices:
-    """Prices at n anchors; anchors of equal context and order size share a row."""
+class LonePrices:
+    """LonePrices at n anchors; anchors of equal context and order size share a row."""
 
     row: np.ndarray  # (n,) row of round_s
     plain_s: np.ndarray  # (n,) a plain decoding step
@@ -34,7 +34,7 @@ def lone_prices(
     *,
     tree: bool,
     ordered: np.ndarray | None = None,
-) -> Prices:
+) -> LonePrices:
     """What `StepCost.step` charges one request.
 
     Args:
@@ -50,7 +50,7 @@ def lone_prices(
     ]
     rounds = [_rounds(cost, kv, widest, tree, many) for kv, many in kinds.tolist()]
     row = row.reshape(-1)
-    return Prices(row, np.array(plain)[row], np.array(rounds))
+    return LonePrices(row, np.array(plain)[row], np.array(rounds))
 
 
 def _rounds(cost: StepCost, context: int, widest: int, tree: bool, ordered: int) -> np.ndarray:
@@ -71,7 +71,7 @@ def _rounds(cost: StepCost, context: int, widest: int, tree: bool, ordered: int)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Texts:
+class BoundedTexts:
     """S sequences of a recording with n anchors in all."""
 
     recording: Recording
@@ -80,7 +80,7 @@ class Texts:
     start: np.ndarray  # (S + 1,) first anchor of each sequence in `anchors`, and n
 
     @classmethod
-    def of(cls, recording: Recording, sequences: np.ndarray) -> Texts:
+    def of(cls, recording: Recording, sequences: np.ndarray) -> BoundedTexts:
         """Raises InputError where no text has a drafted position."""
         offset = recording.anchor_offset
         ranges = [np.arange(offset[s], offset[s + 1]) for s in sequences]
@@ -141,7 +141,7 @@ def breakpoints(table: OrderTable, anchors: np.ndarray) -> np.ndarray:
     return _cheapest(table, anchors, np.zeros(len(anchors), np.int64), smallest)[1]
 
 
-def order_options(table: OrderTable, texts: Texts, cost: StepCost) -> Options:
+def order_options(table: OrderTable, texts: BoundedTexts, cost: StepCost) -> Options:
     """Rounds in `table`'s order, as the server charges them (O1 and O2)."""
     anchors = texts.anchors
     prices = lone_prices(
@@ -156,7 +156,7 @@ def order_options(table: OrderTable, texts: Texts, cost: StepCost) -> Options:
 
 
 def free_options(
-    prefix: np.ndarray, depths: int, nodes: int, texts: Texts, cost: StepCost
+    prefix: np.ndarray, depths: int, nodes: int, texts: BoundedTexts, cost: StepCost
 ) -> Options:
     """Rounds that verify the realised path alone, as far as the pool holds it (O3).
 

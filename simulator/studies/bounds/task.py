@@ -14,7 +14,7 @@ from simulator.cost import StepCost
 from simulator.engine.inputs import choose_sequences, load_cost, load_recording
 from simulator.orders.specs import BestFirstOrder, OrderError
 from simulator.results.files import write_files
-from simulator.studies.bounds.options import Texts
+from simulator.studies.bounds.options import BoundedTexts
 from traces.common.errors import InputError
 from traces.recordings.recording import Recording
 
@@ -29,7 +29,7 @@ class Request:
 
     config: Mapping[str, Any]
     recording: Recording
-    texts: Texts
+    texts: BoundedTexts
     cost: StepCost
     order: BestFirstOrder
     batches: tuple[int, ...]
@@ -48,7 +48,7 @@ def load(cfg: Mapping[str, Any]) -> Request:
     order = _order(node)
     cost = load_cost(cfg["latency"])
     recording = load_recording(cfg["trace"])
-    texts = Texts.of(recording, choose_sequences(cfg["trace"], recording))
+    texts = BoundedTexts.of(recording, choose_sequences(cfg["trace"], recording))
     try:
         resolve_for(order, recording)
     except OrderError as error:

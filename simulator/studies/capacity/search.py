@@ -1,10 +1,18 @@
-"""Bracket, bisect, look further: which loads are tried, given what the ones before came to."""
+"""Bracket, bisect, look further: which loads are tried, given what the ones before came to.
+
+The searches of all seeds go side by side; every trial is kept before it is used.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
+
+from simulator.progress import Progress
+from simulator.studies.capacity.plan import SearchPlan
+from simulator.studies.capacity.trial import Probe, Trial, judge, try_out
+from simulator.studies.store import Players, Store
 
 DOUBLING = 2.0  # factor of the bracket, unless it begins at another seed's answer
 FURTHER = (1.1, 1.3, 1.6)  # times the first that is not met: larger loads tried at the end
@@ -100,3 +108,79 @@ def _try(load: float, tried: dict[float, bool]):
     if load not in tried:
         tried[load] = yield load
     return tried[load]
+
+
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """What the search of one seed tried and found."""
+
+    seed: int
+    found: Found
+    trials: Mapping[float, Trial]  # by load
+
+    def at(self, load: float | None) -> Trial | None:
+        return None if load is None else self.trials[load]
+
+
+def seek(plan: SearchPlan, store: Store) -> tuple[list[Sought], int]:
+    """The answer of every seed, and how many trials had to be run.
+
+    The first seed's search begins at the configured load, the others' at its answer.
+    """
+    scale = Scale(plan.least, plan.most, plan.asked.tolerance, plan.whole)
+    first, *others = plan.seeds
+    with (
+        Players(plan.asked.workers, try_out) as players,
+        Progress(_expected(plan), "trials") as progress,
+    ):
+        seeker = _Seeker(plan, store, players, progress)
+        sought = seeker.run({first: search(scale, plan.start)})
+        known = sought[0].found.low
+        near = plan.least if known is None else known
+        sought += seeker.run({seed: search(scale, near, near=True) for seed in others})
+    return sought, seeker.played
+
+
+class _Seeker:
+    """Asks every search for its next load, plays them all, and tells each what it came to."""
+
+    def __init__(
+        self, plan: SearchPlan, store: Store, players: Players, progress: Progress
+    ) -> None:
+        self._plan, self._store, self._players = plan, store, players
+        self._progress = progress
+        self.played = 0
+
+    def run(self, searches: Mapping[int, Search]) -> list[Sought]:
+        """By seed, in the order given."""
+        trials: dict[int, dict[float, Trial]] = {seed: {} for seed in searches}
+        found: dict[int, Found] = {}
+        wanted = {seed: next(one) for seed, one in searches.items()}
+        while wanted:
+            known = self._trials(wanted)
+            for seed, load in list(wanted.items()):
+                trial = trials[seed][load] = known[seed]
+                try:
+                    wanted[seed] = searches[seed].send(judge(self._plan, trial.result).met)
+                except StopIteration as end:
+                    found[seed] = end.value
+                    del wanted[seed]
+        return [Sought(seed, found[seed], trials[seed]) for seed in searches]
+
+    def _trials(self, wanted: Mapping[int, float]) -> dict[int, Trial]:
+        probes = {seed: Probe(self._plan, load, seed) for seed, load in wanted.items()}
+        keys = {seed: probe.key for seed, probe in probes.items()}
+        missing = {keys[seed]: probes[seed] for seed in probes if keys[seed] not in self._store}
+        for key, result in self._players.play(missing):
+            probe = missing[key]
+            words = {self._plan.of: probe.load, "seed": probe.seed}
+            self._store.add(key, words, result)
+            self.played += 1
+            self._progress.update(self.played)
+        return {seed: Trial(wanted[seed], seed, self._store[key]) for seed, key in keys.items()}
+
+
+def _expected(plan: SearchPlan) -> int:
+    """About how many trials there will be, for the bar."""
+    halvings = max(1, math.ceil(math.log2(1 / plan.asked.tolerance)))
+    return 4 + halvings + len(FURTHER) + (len(plan.seeds) - 1) * (4 + len(FURTHER))

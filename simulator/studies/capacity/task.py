@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from simulator.policies.loading import policy_name
-from simulator.results.printing import short_path
-from simulator.studies.capacity.answer import answer_of, notes
-from simulator.studies.capacity.plan import load_job, read_plan
+from simulator.studies.capacity.answer import answer_of
+from simulator.studies.capacity.plan import read_plan
 from simulator.studies.capacity.report import JSON, print_capacity, write
-from simulator.studies.capacity.seek import NAME, seek
+from simulator.studies.capacity.search import seek
+from simulator.studies.report import resumable, say_done
+from simulator.studies.store import Store
+
+load = read_plan
 
 
 def run(cfg: Mapping[str, Any], folder: Path) -> None:
@@ -24,16 +25,10 @@ def run(cfg: Mapping[str, Any], folder: Path) -> None:
     Raises:
         InputError: see `read_plan`; what the policy refuses.
     """
-    plan, begun = read_plan(cfg), time.monotonic()
-    try:
-        sought, played = seek(plan, folder)
-    except KeyboardInterrupt:
-        kept, where = short_path(folder / NAME), short_path(folder)
-        print(f"kept in {kept}; to go on: hydra.run.dir={where}", file=sys.stderr)
-        raise
-    job, answer = load_job(plan, plan.start, plan.seeds[0]), answer_of(plan, sought)
-    said = notes(plan, job, sought, answer)
-    write(folder, plan, job, sought, answer, said)
-    print_capacity(plan, policy_name(cfg["policy"]), sought, answer, said)
-    where, seconds = short_path(folder / JSON), time.monotonic() - begun
-    print(f"{played} runs in {seconds:.0f} s, results in {where}", flush=True)
+    begun, plan, store = time.monotonic(), read_plan(cfg), Store(folder, "capacity")
+    with resumable(store.path):
+        sought, played = seek(plan, store)
+    answer = answer_of(plan, plan.job(plan.start, plan.seeds[0]), sought)
+    write(folder, answer)
+    print_capacity(answer)
+    say_done(played, "runs", begun, folder / JSON)

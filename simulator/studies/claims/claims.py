@@ -1,21 +1,26 @@
-"""What is claimed."""
+"""What is claimed, and where it is compared."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from simulator.engine.inputs import choose_sequences, load_cost, load_recording
-from simulator.engine.settings import Settings, read_settings
+from simulator.engine.run import fit, tables_of
+from simulator.engine.settings import read_settings
+from simulator.policies.loading import make_policy
+from simulator.policy import FITTING, Policy
 from simulator.studies.claims.verdict import Claim
-from simulator.studies.fair_load import base_of, fair_load
 from simulator.studies.options import read_like
-from simulator.studies.settings import SECTIONS
+from simulator.studies.runs import Result, Run, check_closed_loop, fair_requests
+from simulator.studies.settings import Claims as ClaimsSettings
 from traces.common.errors import InputError
-from traces.recordings.recording import Recording
+from traces.common.intervals import Sums, resampled_prompts
+from traces.common.settings import read
 
 CLAIMS = (
     Claim(
@@ -93,118 +98,96 @@ CLAIMS = (
 )
 
 
-# ---------------- The settings of the check, read once.
+# ---------------- What is asked, and where it is compared.
 
 
 SPLIT = "report"  # what is judged on
+FITTED_FOR = 16  # most requests of a step, for policies whose order alone is wanted
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
-    """A recording, by the name it was asked for."""
-
-    name: str
-    node: Mapping[str, Any]  # recording, split, domains
-
-    @property
-    def recording(self) -> Recording:
-        return load_recording(self.node)
-
-    @property
-    def sequences(self) -> np.ndarray:
-        """(P,) of the report split."""
-        return choose_sequences(self.node, self.recording)
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
+class ClaimsPlan:
     """Which recordings, which profiles (None: every claim's own) and which loads."""
 
-    traces: tuple[Trace, ...]
-    profiles: tuple[str, ...] | None
-    concurrency: tuple[int, ...]
-    resamples: int
-    base: Settings  # server and prompts of every run
-    seed: int
-    latency: Mapping[str, Any]  # what a profile in a file is read like
+    config: Mapping[str, Any]  # of every run, but for policy, texts, profile and load
+    asked: ClaimsSettings
+    traces: Mapping[str, Mapping[str, Any]]  # their nodes, by the name that was asked for
 
     def profile(self, name: str) -> dict[str, Any]:
         """The latency node of a profile."""
-        return read_like("latency", name, self.latency, "claims.profiles")
-
-    def load(self, concurrency: int, prompts: int) -> Settings:
-        """See `fair_load`."""
-        return fair_load(self.base, concurrency, prompts, self.seed)
+        return read_like("latency", name, self.config["latency"], "claims.profiles")
 
 
-def read_plan(cfg: Mapping[str, Any]) -> Plan:
+def read_plan(cfg: Mapping[str, Any]) -> ClaimsPlan:
     """The plan of a composed configuration; reads every file that it names.
 
     Raises:
         InputError: the first bad key, value or file.
     """
-    settings = read_settings(cfg)
-    base = base_of(settings, "claims")
-    node = cfg.get("claims") or {}
-    missing = [key for key in SECTIONS["claims"].model_fields if key not in node]
-    if missing:
-        raise InputError(f"claims.{missing[0]} is missing; accepted: see --help")
-    profiles = node["profiles"]
-    plan = Plan(
-        traces=_traces(cfg, node["traces"]),
-        profiles=None if profiles is None else _names("profiles", profiles),
-        concurrency=_loads(node["concurrency"]),
-        resamples=_resamples(node["resamples"]),
-        base=base,
-        seed=settings.seed,
-        latency=cfg["latency"],
-    )
-    for trace in plan.traces:
-        _check(trace)
-    for name in plan.profiles or ():
+    check_closed_loop(read_settings(cfg), "claims")
+    asked = read(ClaimsSettings, cfg.get("claims") or {})
+    own = cfg["trace"]
+    if asked.traces is None:
+        nodes = {str(own.get("recording")): own}
+    else:
+        nodes = {name: read_like("trace", name, own, "claims.traces") for name in asked.traces}
+    kept = {"split": SPLIT, "domains": own.get("domains")}
+    traces = {name: {"recording": node.get("recording"), **kept} for name, node in nodes.items()}
+    plan = ClaimsPlan({**cfg, "goodput": None, "task": "run"}, asked, traces)
+    for node in traces.values():
+        _check(node)
+    for name in asked.profiles or ():
         load_cost(plan.profile(name))
     return plan
 
 
-def _traces(cfg: Mapping[str, Any], names: Any) -> tuple[Trace, ...]:
-    own, where = cfg["trace"], "claims.traces"
-    if names is None:
-        nodes = {str(own.get("recording")): own}
-    else:
-        nodes = {n: read_like("trace", n, own, where) for n in _names("traces", names)}
-    kept = {"split": SPLIT, "domains": own.get("domains")}
-    return tuple(
-        Trace(name, {"recording": node.get("recording"), **kept}) for name, node in nodes.items()
-    )
-
-
-def _names(key: str, value: Any) -> tuple[str, ...]:
-    good = isinstance(value, list) and value and all(isinstance(name, str) for name in value)
-    if not good:
-        raise InputError(f"claims.{key} is {value!r}; accepted: null, or a list of names or files")
-    return tuple(dict.fromkeys(value))
-
-
-def _loads(value: Any) -> tuple[int, ...]:
-    if not isinstance(value, list) or not value or not all(type(n) is int and n > 0 for n in value):
-        raise InputError(
-            f"claims.concurrency is {value!r}; accepted: a list of whole numbers of at least 1"
-        )
-    return tuple(sorted(set(value)))
-
-
-def _resamples(value: Any) -> int:
-    if type(value) is not int or value < 100:
-        raise InputError(f"claims.resamples is {value!r}; accepted: a whole number of at least 100")
-    return value
-
-
-def _check(trace: Trace) -> None:
+def _check(node: Mapping[str, Any]) -> None:
     """Raise InputError for texts that only a simulation would miss."""
-    trace.sequences  # noqa: B018  raises
-    for split in ("calibration", "tuning"):
-        if not len(trace.recording.sequences_of(split)):
+    recording = load_recording(node)
+    choose_sequences(node, recording)
+    for split in FITTING:
+        if not len(recording.sequences_of(split)):
             raise InputError(
-                f"{trace.recording.source}: no sequence of split {split!r}; accepted: a recording "
+                f"{recording.source}: no sequence of split {split!r}; accepted: a recording "
                 "that policies can be fitted on"
             )
+
+
+class Bench:
+    """What one recording is compared with: its texts, orders, resamples, and runs on it."""
+
+    def __init__(self, plan: ClaimsPlan, name: str) -> None:
+        self.plan, self.name, self._node = plan, name, plan.traces[name]
+        self.recording = load_recording(self._node)
+        self.sequences = choose_sequences(self._node, self.recording)  # (P,)
+        self.table = tables_of(self.recording)
+
+    @cached_property
+    def weights(self) -> np.ndarray:
+        """(resamples, P), the same for every comparison."""
+        return resampled_prompts(len(self.sequences), self.plan.asked.resamples, seed=0)
+
+    def fitted(self, node: Mapping[str, Any], profile: str) -> Policy:
+        """A policy that has seen the fitting splits; not to be played."""
+        policy = make_policy(node)
+        cost = load_cost(self.plan.profile(profile))
+        fit(policy, self.recording, cost, FITTED_FOR, self.table)
+        return policy
+
+    def run(self, node: Mapping[str, Any], profile: str, concurrency: int) -> Run:
+        """A closed loop on the report split."""
+        return Run(
+            {
+                **self.plan.config,
+                "policy": dict(node),
+                "trace": self._node,
+                "latency": self.plan.profile(profile),
+                "max_concurrency": concurrency,
+                "num_prompts": fair_requests(concurrency, len(self.sequences)),
+            }
+        )
+
+    def sums(self, result: Result) -> Sums:
+        """Tokens over seconds of every sequence."""
+        rows = np.searchsorted(self.sequences, result.prompts)
+        return result.sums(False, rows, len(self.sequences))

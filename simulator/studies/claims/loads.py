@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from simulator.orders.specs import Order
-from simulator.studies.claims.bench import Bench
+from simulator.studies.claims.claims import Bench
 from simulator.studies.claims.rounds import nearest_width
-from simulator.studies.claims.verdict import Cell, Side, Where
-from simulator.studies.contest.play import Result
+from simulator.studies.claims.verdict import Comparison, Side, Where
 from simulator.studies.options import read_option
+from simulator.studies.runs import Result
 from traces.common.intervals import log_ratios, prompts_of
 
 Node = Mapping[str, Any]
@@ -74,9 +74,9 @@ def uniform(of: Node, nodes: int) -> dict[str, Any]:
 def matches(bench: Bench) -> Iterator[Match]:
     """Everything that is to be played on a recording."""
     for part in parts(bench):
-        for profile in bench.plan.profiles or part.profiles:
+        for profile in bench.plan.asked.profiles or part.profiles:
             where = Where(part.claim, bench.name, profile, part.setting)
-            for concurrency in filter(part.loads, bench.plan.concurrency):
+            for concurrency in filter(part.loads, bench.plan.asked.concurrency):
                 yield Match(where, concurrency, part.sides)
 
 
@@ -149,15 +149,16 @@ def _draws() -> Iterator[Part]:
         yield Part(claim, "", BATCHED, any_load, lambda sides=sides: sides)
 
 
-def compared(bench: Bench, match: Match) -> Cell | str:
-    """Play both sides; why one of them refuses, where it does."""
-    nodes, place = match.sides(), (match.where.profile, match.concurrency)
-    ours, other = results = [bench.play(node, *place) for node in nodes]
+def compared(
+    bench: Bench, match: Match, nodes: tuple[Node, Node], results: Sequence[Result | str]
+) -> Comparison | str:
+    """Both sides, played; why one of them refuses, where it does."""
     for node, result in zip(nodes, results, strict=True):
         if isinstance(result, str):
             return f"{node.get('name') or node['_target_']}: {result}"
+    ours, other = results
     sums = bench.sums(ours), bench.sums(other)
-    return Cell(
+    return Comparison(
         where=match.where,
         at=str(match.concurrency),
         unit="tokens per second",
@@ -165,9 +166,9 @@ def compared(bench: Bench, match: Match) -> Cell | str:
         other=_side(other),
         log_draws=log_ratios(*sums, bench.weights),
         prompts=prompts_of(*sums),
-        beyond_table=ours.modelled > 0 or other.modelled > 0,
+        beyond_table=any(one.window_shares["modelled"] > 0 for one in results),
     )
 
 
 def _side(result: Result) -> Side:
-    return Side(result.tokens_s, result.nodes_per_request)
+    return Side(result.output_throughput, result.nodes)

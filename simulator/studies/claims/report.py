@@ -1,76 +1,56 @@
-"""`claims.csv`, a line for each comparison, and `claims.json`, the same with verdicts."""
+"""`claims.csv`, a line for each comparison, and `claims.json`, the same with verdicts; printed."""
 
 from __future__ import annotations
 
-import csv
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
-from simulator.results.files import write_files
-from simulator.studies.claims.claims import SPLIT, Plan
+from simulator.engine.inputs import load_recording
+from simulator.studies.claims.claims import SPLIT, ClaimsPlan
 from simulator.studies.claims.verdict import (
     CONFIRMED,
     REFUTED,
     UNDECIDED,
-    Cell,
     Claim,
+    Comparison,
     Row,
     counted,
     overall,
 )
+from simulator.studies.report import csv_text, ends, json_text, span, write_texts
 from traces.common.intervals import Interval
+from traces.common.table import Notes, Part, Table, emit
 
 CSV, JSON = "claims.csv", "claims.json"
 FORMAT, VERSION = "specdec-claims", 1
+SIGNS = {CONFIRMED: "+", REFUTED: "-", UNDECIDED: " "}
 
 Found = Sequence[tuple[Claim, Sequence[Row]]]
 
 
-def write(folder: Path, plan: Plan, found: Found, notes: Sequence[str]) -> None:
+def write(folder: Path, plan: ClaimsPlan, found: Found, notes: Sequence[str]) -> None:
     """Both files, or neither."""
-    report = _report(plan, found, notes)
-    text = json.dumps(report, indent=2, allow_nan=False) + "\n"
-    lines = list(_lines(found))
-    write_files(
-        folder,
-        {
-            CSV: lambda path: _write_csv(path, lines),
-            JSON: lambda path: path.write_text(text, encoding="utf-8"),
-        },
-    )
-
-
-def _write_csv(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, lines[0], lineterminator="\n")  # claim 2a is always there
-        writer.writeheader()
-        writer.writerows(lines)
+    report = json_text(_report(plan, found, notes))
+    write_texts(folder, {CSV: csv_text(list(_lines(found))), JSON: report})
 
 
 def _lines(found: Found) -> Iterator[dict[str, Any]]:
     for claim, rows in found:
         for row in rows:
-            where = row.where
-            place = (claim.name, where.recording, where.profile, where.setting)
-            names = dict(zip(("claim", "recording", "profile", "setting"), place, strict=True))
-            yield from (names | _cell(cell) for cell in row.cells)
+            yield from ({"claim": claim.name} | _place(row) | _cell(cell) for cell in row.cells)
 
 
-def _report(plan: Plan, found: Found, notes: Sequence[str]) -> dict[str, Any]:
+def _report(plan: ClaimsPlan, found: Found, notes: Sequence[str]) -> dict[str, Any]:
+    hashes = {name: load_recording(node).content_hash for name, node in plan.traces.items()}
     return {
         "format": FORMAT,
         "version": VERSION,
         "split": SPLIT,
-        "recordings": {t.name: t.recording.content_hash for t in plan.traces},
-        "concurrency": list(plan.concurrency),
-        "resamples": plan.resamples,
-        "seed": plan.seed,
+        "recordings": hashes,
+        "concurrency": list(plan.asked.concurrency),
+        "resamples": plan.asked.resamples,
+        "seed": plan.config["seed"],
         "claims": [
             {
                 "claim": claim.name,
@@ -86,13 +66,16 @@ def _report(plan: Plan, found: Found, notes: Sequence[str]) -> dict[str, Any]:
 
 
 def _row(row: Row) -> dict[str, Any]:
-    where = row.where
-    place = {"recording": where.recording, "profile": where.profile, "setting": where.setting}
     cells = [_cell(cell) for cell in row.cells]
-    return place | _interval(row.ratio) | {"verdict": row.verdict, "cells": cells}
+    return _place(row) | _interval(row.ratio) | {"verdict": row.verdict, "cells": cells}
 
 
-def _cell(cell: Cell) -> dict[str, Any]:
+def _place(row: Row) -> dict[str, str]:
+    where = row.where
+    return {"recording": where.recording, "profile": where.profile, "setting": where.setting}
+
+
+def _cell(cell: Comparison) -> dict[str, Any]:
     return {
         "at": cell.at,
         "unit": cell.unit,
@@ -108,57 +91,48 @@ def _cell(cell: Cell) -> dict[str, Any]:
 
 
 def _interval(ratio: Interval) -> dict[str, float | None]:
-    return {"ratio": ratio.value, "ratio_low": ratio.low, "ratio_high": ratio.high}
+    return {"ratio": ratio.value, **ends("ratio", ratio)}
 
 
-# ---------------- What the check prints: a table for each claim, then a line for each.
+def print_claims(found: Found) -> None:
+    """A table for each claim, then a line for each; the favoured side is on top of ratios."""
+    emit(_parts(found), "table")
 
 
-WIDTH = 160  # of output that is no terminal
-SIGNS = {CONFIRMED: "+", REFUTED: "-", UNDECIDED: " "}
-
-
-def print_claims(found: Sequence[tuple[Claim, Sequence[Row]]]) -> None:
-    """Ratios with the favoured side on top; 95 % intervals over prompts."""
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = WIDTH
+def _parts(found: Found) -> Iterator[Part]:
     for claim, rows in found:
-        console.print(Text(f"\n{claim.name}. {claim.statement}"), style="bold")
-        console.print(Text(claim.ratio))
-        console.print(_rows(claim, rows))
+        yield _table(claim, rows)
     cells = [cell for _, rows in found for row in rows for cell in row.cells]
-    console.print(_legend(cells), style="dim")
-    console.print(_verdicts(found))
+    yield Notes([("signs", _legend(cells))])
+    yield _verdicts(found)
 
 
-def _rows(claim: Claim, rows: Sequence[Row]) -> Table:
+def _table(claim: Claim, rows: Sequence[Row]) -> Table:
     names = {"recording": "recording", "profile": "profile", "setting": ""}
     shown = [key for key in names if any(getattr(row.where, key) for row in rows)]
     columns = list(dict.fromkeys(cell.at for row in rows for cell in row.cells))
-    table = Table(*(names[key] for key in shown), box=None, pad_edge=False)
-    for at in columns:
-        table.add_column(at, justify="right", no_wrap=True)
-    for heading in ("mean", "95 % interval", "verdict"):
-        table.add_column(heading, no_wrap=True)
+    body = []
     for row in rows:
         place = [getattr(row.where, key) for key in shown]
         cells = {cell.at: cell for cell in row.cells}
         ratios = [_ratio(cells[at]) if at in cells else "" for at in columns]
-        mean = row.ratio
-        span = "-" if mean.low is None else f"{mean.low:.3f} to {mean.high:.3f}"
-        table.add_row(*place, *ratios, f"{mean.value:.3f}", span, row.verdict)
-    return table
+        body.append([*place, *ratios, f"{row.ratio.value:.3f}", span(row.ratio), row.verdict])
+    return Table(
+        [*(names[key] for key in shown), *columns, "mean", "95 % interval", "verdict"],
+        body,
+        caption=f"{claim.name}. {claim.statement}: {claim.ratio}",
+        align="l" * len(shown) + "r" * len(columns) + "rll",
+    )
 
 
-def _ratio(cell: Cell) -> str:
+def _ratio(cell: Comparison) -> str:
     sign = "=" if cell.same else SIGNS[cell.verdict]
     return f"{cell.ratio.value:.3f}{sign}{'m' if cell.beyond_table else ' '}"
 
 
-def _legend(cells: Sequence[Cell]) -> str:
+def _legend(cells: Sequence[Comparison]) -> str:
     text = (
-        "\n+ and -: the 95 % interval over prompts is above or below 1; =: both did the same; mean:"
+        "+ and -: the 95 % interval over prompts is above or below 1; =: both did the same; mean:"
         " geometric, and judged (claim 1: every cell is)"
     )
     if any(cell.beyond_table for cell in cells):
@@ -166,12 +140,11 @@ def _legend(cells: Sequence[Cell]) -> str:
     return text
 
 
-def _verdicts(found: Sequence[tuple[Claim, Sequence[Row]]]) -> Table:
-    table = Table("claim", "", "verdict", "rows", box=None, pad_edge=False)
-    for kind in (CONFIRMED, REFUTED, UNDECIDED):
-        table.add_column(kind, justify="right")
-    for claim, rows in found:
-        count = counted(rows)
-        kinds = (str(count[kind]) for kind in (CONFIRMED, REFUTED, UNDECIDED))
-        table.add_row(claim.name, claim.statement, overall(rows), str(len(rows)), *kinds)
-    return table
+def _verdicts(found: Found) -> Table:
+    kinds = (CONFIRMED, REFUTED, UNDECIDED)
+    rows = []
+    for claim, own in found:
+        count = counted(own)
+        numbers = (str(count[kind]) for kind in kinds)
+        rows.append([claim.name, claim.statement, overall(own), str(len(own)), *numbers])
+    return Table(["claim", "", "verdict", "rows", *kinds], rows, align="lllrrrr")

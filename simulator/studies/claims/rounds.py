@@ -10,8 +10,8 @@ import numpy as np
 from simulator.orders.replay import replay
 from simulator.orders.specs import BestFirstOrder, Order
 from simulator.orders.table import OrderTable
-from simulator.studies.claims.bench import Bench
-from simulator.studies.claims.verdict import Cell, Side, Where
+from simulator.studies.claims.claims import Bench
+from simulator.studies.claims.verdict import Comparison, Side, Where
 from traces.common.intervals import Sums, log_ratios, prompts_of, resampled
 
 BUDGETS = (7, 15, 31, 63, 127)
@@ -37,7 +37,7 @@ def replayed(bench: Bench, table: OrderTable, sequences: np.ndarray, width) -> R
     return Replayed(Sums(rounds + run.accepted, rounds), Sums(nodes, rounds))
 
 
-def parent_against_marginal(bench: Bench) -> Iterator[Cell]:
+def parent_against_marginal(bench: Bench) -> Iterator[Comparison]:
     """Claim 1, for drafters whose law depends on the parent."""
     if bench.recording.encoding != "hidden" or "markov_w1" not in bench.recording.arrays:
         return
@@ -50,7 +50,7 @@ def parent_against_marginal(bench: Bench) -> Iterator[Cell]:
                 replayed(bench, tables[r], bench.sequences, min(budget, tables[r].max_nodes))
                 for r in ("parent", rule)
             )
-            yield Cell(
+            yield Comparison(
                 where=Where("1", bench.name, setting=f"parent / {name}"),
                 at=str(budget),
                 unit=UNIT,
@@ -70,7 +70,7 @@ def threshold_width(table: OrderTable, theta: float) -> np.ndarray:
     return (table.score >= np.log(theta)).sum(axis=1)
 
 
-def threshold_against_fixed(bench: Bench, order: Order) -> Iterator[Cell]:
+def threshold_against_fixed(bench: Bench, order: Order) -> Iterator[Comparison]:
     """Claim 2a: at every theta, against a fixed budget of exactly as many nodes per round.
 
     Between two whole widths the fixed budget's R is the straight line: some rounds take one node
@@ -88,7 +88,7 @@ def threshold_against_fixed(bench: Bench, order: Order) -> Iterator[Cell]:
         line = ([one.nodes.value for one in grid], [one.committed.value for one in grid])
         asked = resampled(ours.nodes, bench.weights)
         fixed = [np.interp(*one) for one in zip(asked, nodes.T, rates.T, strict=True)]
-        yield Cell(
+        yield Comparison(
             where=Where("2a", bench.name),
             at=f"{theta:g}",
             unit=UNIT,

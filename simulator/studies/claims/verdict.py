@@ -43,7 +43,7 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Cell:
+class Comparison:
     """One comparison."""
 
     where: Where
@@ -75,7 +75,7 @@ class Row:
 
     claim: Claim
     where: Where
-    cells: tuple[Cell, ...]
+    cells: tuple[Comparison, ...]
 
     @property
     def ratio(self) -> Interval:
@@ -116,7 +116,7 @@ def overall(rows: Sequence[Row]) -> str:
     return next(iter(found)) if len(found) == 1 else UNDECIDED
 
 
-def rows_of(claim: Claim, cells: Sequence[Cell]) -> list[Row]:
+def rows_of(claim: Claim, cells: Sequence[Comparison]) -> list[Row]:
     """The claim's rows, in the order in which they were compared."""
     own = [cell for cell in cells if cell.where.claim == claim.name]
     places = dict.fromkeys(cell.where for cell in own)

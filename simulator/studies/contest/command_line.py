@@ -6,12 +6,11 @@ import math
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 from simulator.engine.inputs import settled
 from simulator.engine.settings import GROUPS, OPTIONAL, SCALARS
-from simulator.studies.options import names
+from simulator.studies.options import default_config, names, read_option
 
 PROGRAM = "python -m simulator"
 LOAD = ("max_concurrency",)
@@ -38,7 +37,7 @@ def overrides_of(config: Mapping[str, Any], spelt: Sequence[str] = ()) -> list[s
 
     spelt: keys that are written even where they have their default.
     """
-    default, words = _composed([]), []
+    default, words = settled(default_config()), []
     for group in (*GROUPS, *OPTIONAL):
         if group in default:
             words += _group(group, config.get(group) or {}, default)
@@ -54,7 +53,7 @@ def _group(group: str, node: Mapping[str, Any], default: Mapping[str, Any]) -> l
     """The default option where nothing else says it in fewer words."""
     found = [list(_changes(group, default[group], node))]
     for option in _options(group, node) if found[0] else ():
-        base = _composed([f"{group}={option}"])[group]
+        base = settled({group: read_option(group, option, group)})[group]
         found.append([f"{group}={option}", *_changes(group, base, node)])
     return min(found, key=len)
 
@@ -64,27 +63,6 @@ def _options(group: str, node: Mapping[str, Any]) -> list[str]:
     if "name" in node:
         return [name for name in names(group) if name == node["name"]]
     return names(group)
-
-
-def _composed(words: list[str]) -> dict[str, Any]:
-    from simulator.cli.survey import composed_jobs, parse
-
-    with _hydra_aside():
-        return settled(composed_jobs(parse(words))[0])
-
-
-@contextmanager
-def _hydra_aside() -> Iterator[None]:
-    """Inside a job of Hydra's, let it compose another one."""
-    from hydra.core.global_hydra import GlobalHydra
-
-    running = GlobalHydra.instance().hydra
-    GlobalHydra.instance().clear()
-    try:
-        yield
-    finally:
-        if running is not None:
-            GlobalHydra.instance().initialize(running)
 
 
 def _changes(path: str, base: Mapping[str, Any], node: Mapping[str, Any]) -> Iterator[str]:

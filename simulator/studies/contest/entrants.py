@@ -14,6 +14,7 @@ from simulator.studies.options import is_path, names, read_option
 from traces.common.errors import InputError
 from traces.common.files import below
 
+UNCHANGED = "published"  # setting of a policy as its YAML has it
 DEPTHS = "1..D"  # in a grid: every draft depth of the recording
 
 
@@ -22,7 +23,7 @@ class Entrant:
     """One policy with all its settings."""
 
     policy: str
-    setting: str  # what the grid changed; "published": nothing
+    setting: str  # what the grid changed
     node: Mapping[str, Any]
 
     @property
@@ -40,8 +41,8 @@ class Rival:
     grid: Mapping[str, Sequence[Any]]
     where: str
 
-    def entrants(self, depths: int) -> list[Entrant]:
-        """The YAML's own settings and every combination, equal ones once.
+    def entrants(self, depths: int, unchanged: str = UNCHANGED) -> list[Entrant]:
+        """The YAML's own settings, called `unchanged`, and every combination, equal ones once.
 
         Raises:
             InputError: settings that the policy refuses.
@@ -49,7 +50,7 @@ class Rival:
         found = {}
         for changed in ({}, *self._combinations(depths)):
             node = {**self.node, **changed}
-            entrant = Entrant(self.policy, _label(changed) or "published", node)
+            entrant = Entrant(self.policy, _label(changed) or unchanged, node)
             if entrant.key not in found:
                 self._checked(entrant)
                 found[entrant.key] = entrant

@@ -1,4 +1,4 @@
-"""The candidate against its rivals on the report split, cell by cell and over all of them."""
+"""Rivals tuned on one split, and the candidate against them on the other, cell by cell."""
 
 from __future__ import annotations
 
@@ -7,32 +7,48 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simulator.studies.contest.entrants import Entrant
-from simulator.studies.contest.plan import MIXTURE, Deployment, Plan
-from simulator.studies.contest.scores import Cell, Score, Scores
-from simulator.studies.contest.tuning import Field, Tuned
+from simulator.studies.contest.entrants import Entrant, Rival
+from simulator.studies.contest.plan import MIXTURE, ContestCell, ContestPlan, Deployment
+from simulator.studies.contest.scores import Contest, Score, geometric
 from traces.common.errors import InputError
-from traces.common.intervals import Interval, interval
+from traces.common.intervals import Interval
 
 TUNING, REPORT = "tuning", "report"  # the split on which the best rival was chosen
 ONE_SETTING, PER_LOAD, PER_CELL = "one setting", "tuned per load", "best in every cell"
 
 
 @dataclass(frozen=True, slots=True)
+class Tuned:
+    """A rival on one deployment: best at every load, and best over all of them at one setting."""
+
+    policy: str
+    per_load: dict[int, Entrant]  # by concurrency
+    logs: dict[int, float]  # log tokens per second of these, mixture of the tuning split
+    single: Entrant
+    single_log_mean: float  # mean over loads, likewise
+
+
+@dataclass(frozen=True, slots=True)
 class Versus:
     """The candidate and the best other in one cell."""
 
-    cell: Cell
+    cell: ContestCell
     best_by: str
     candidate: Score
-    other: Entrant
-    score: Score
-    ratio: Interval
+    score: Score  # of the other
+
+    @property
+    def other(self) -> Entrant:
+        return self.score.entrant
+
+    @property
+    def ratio(self) -> Interval:
+        return geometric([(self.candidate, self.score)])
 
     @property
     def beyond_table(self) -> bool:
         """Whether a step of either lies outside what was measured (a clamped context does not)."""
-        return self.candidate.modelled > 0 or self.score.modelled > 0
+        return any(one.share("modelled", window=True) > 0 for one in (self.candidate, self.score))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,39 +74,104 @@ class Everywhere:
     worst: float
 
 
-def report_pairs(
-    plan: Plan, fields: Sequence[tuple[Deployment, Field]]
-) -> Iterator[tuple[Cell, Entrant]]:
-    """What must be played on the report split."""
-    for deployment, found in fields:
-        for concurrency in plan.concurrency:
-            for entrant in (plan.candidate, *found.entrants(concurrency)):
-                for domain in plan.domains(deployment):
-                    yield Cell(deployment, plan.split_report, domain, concurrency), entrant
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a tournament came to."""
+
+    plan: ContestPlan
+    cells: Sequence[Versus]
+    overall: Sequence[Overall]
+    everywhere: Sequence[Everywhere]
+
+
+def played(contest: Contest) -> Outcome:
+    """Tune, play and compare.
+
+    Raises:
+        InputError: a candidate that refuses a deployment, or nobody who plays it.
+    """
+    plan = contest.plan
+    contest.play(_tuning_pairs(plan))
+    standings = [Standings(contest, deployment) for deployment in plan.deployments]
+    contest.play(pair for one in standings for pair in one.pairs())
+    cells = [
+        one.versus(cell, best_by)
+        for one in standings
+        for cell in one.cells()
+        for best_by in (TUNING, REPORT)
+    ]
+    overall = [line for one in standings for line in one.overall()]
+    return Outcome(plan, cells, overall, _everywhere(standings))
+
+
+def _tuning_pairs(plan: ContestPlan) -> Iterator[tuple[ContestCell, Entrant]]:
+    """Every setting of every rival at every load; one order table after the other."""
+    for deployment in plan.deployments:
+        for rival in plan.rivals:
+            for entrant in plan.entrants(rival, deployment):
+                for concurrency in plan.concurrency:
+                    yield plan.tuning_cell(deployment, concurrency), entrant
 
 
 class Standings:
-    """Comparisons of one deployment whose simulations are done."""
+    """One deployment: its rivals, tuned, and comparisons once the report split is played."""
 
-    def __init__(self, plan: Plan, scores: Scores, deployment: Deployment, found: Field) -> None:
-        """Raises InputError where the candidate refuses the deployment, or nobody is left."""
-        self.plan, self.deployment, self.field, self._scores = plan, deployment, found, scores
-        if not found.rivals:
+    def __init__(self, contest: Contest, deployment: Deployment) -> None:
+        """Raises InputError where no rival plays the deployment."""
+        self.contest, self.plan, self.deployment = contest, contest.plan, deployment
+        tuned = [self._tuned(rival) for rival in self.plan.rivals]
+        self.rivals = [one for one in tuned if one is not None]
+        if not self.rivals:
             raise InputError(
                 f"tournament.rivals: none of them plays {deployment.trace} on "
                 f"{deployment.profile}; accepted: at least one that does"
             )
 
-    def cells(self) -> list[Cell]:
+    def _tuned(self, rival: Rival) -> Tuned | None:
+        """The best settings, of equal ones the first; None where it refuses in all of them."""
+        loads, table = self.plan.concurrency, {}
+        for entrant in self.plan.entrants(rival, self.deployment):
+            cells = [self.plan.tuning_cell(self.deployment, load) for load in loads]
+            scores = [self.contest.score(cell, entrant) for cell in cells]
+            if not any(isinstance(score, str) for score in scores):
+                table[entrant.key] = entrant, [float(np.log(one.pooled)) for one in scores]
+        if not table:
+            return None
+        entrants, logs = zip(*table.values(), strict=True)
+        logs = np.array(logs)  # (settings, loads)
+        best, means = logs.argmax(axis=0), logs.mean(axis=1)
+        return Tuned(
+            policy=rival.policy,
+            per_load={load: entrants[i] for load, i in zip(loads, best, strict=True)},
+            logs=dict(zip(loads, logs.max(axis=0).tolist(), strict=True)),
+            single=entrants[int(means.argmax())],
+            single_log_mean=float(means.max()),
+        )
+
+    def pairs(self) -> Iterator[tuple[ContestCell, Entrant]]:
+        """What must be played on the report split."""
+        for load in self.plan.concurrency:
+            for entrant in (self.plan.candidate, *self._entrants(load)):
+                for domain in self.plan.domains(self.deployment):
+                    yield self.plan.report_cell(self.deployment, load, domain), entrant
+
+    def _entrants(self, load: int) -> list[Entrant]:
+        """Settings that play at a load, each once: tuned for it, and single ones."""
+        both = [one for rival in self.rivals for one in (rival.per_load[load], rival.single)]
+        return list({entrant.key: entrant for entrant in both}.values())
+
+    def cells(self) -> list[ContestCell]:
         """Report cells by domain, then load."""
         return [cell for domain in self.plan.domains(self.deployment) for cell in self._row(domain)]
 
-    def versus(self, cell: Cell, best_by: str) -> Versus:
+    def _row(self, domain: str) -> list[ContestCell]:
+        plan = self.plan
+        return [plan.report_cell(self.deployment, load, domain) for load in plan.concurrency]
+
+    def versus(self, cell: ContestCell, best_by: str) -> Versus:
         """Against the best rival of the cell, by the tuning split or by the cell itself."""
-        other = self._best(cell, best_by)
-        candidate, score = self._score(cell, self.plan.candidate), self._score(cell, other)
-        ratio = _ratio([(candidate, score)])
-        return Versus(cell, best_by, candidate, other, score, ratio)
+        ours, theirs = self._pair(cell, self._best(cell, best_by))
+        return Versus(cell, best_by, ours, theirs)
 
     def overall(self) -> list[Overall]:
         """Over the domains' cells and over the mixture's, against the best other of each kind."""
@@ -103,30 +184,26 @@ class Standings:
             for one in self._overall(name, [cell for d in members for cell in self._row(d)])
         ]
 
-    def tuned(self) -> dict[str, list[float]]:
+    def tuned_ratios(self) -> dict[str, list[float]]:
         """Candidate over each rival tuned per load, in every report cell."""
         cells = self.cells()
         return {
-            rival.policy: [self._ratio_to(rival.per_load[cell.concurrency], cell) for cell in cells]
-            for rival in self.field.rivals
+            one.policy: [_ratio(self._pair(cell, one.per_load[cell.concurrency])) for cell in cells]
+            for one in self.rivals
         }
 
-    def _ratio_to(self, other: Entrant, cell: Cell) -> float:
-        return self._score(cell, self.plan.candidate).tokens_s / self._score(cell, other).tokens_s
-
-    def _overall(self, name: str, cells: list[Cell]) -> Iterator[Overall]:
-        loads = {cell.concurrency for cell in cells}
-        rivals = self.field.rivals
+    def _overall(self, name: str, cells: list[ContestCell]) -> Iterator[Overall]:
+        one_load = len({cell.concurrency for cell in cells}) == 1
         kinds = (
             (ONE_SETTING, lambda r, cell: r.single, lambda r: r.single_log_mean),
-            (PER_LOAD, lambda r, cell: r.per_load[cell.concurrency], _tuning_mean),
+            (PER_LOAD, lambda r, cell: r.per_load[cell.concurrency], _mean_log),
         )
         for against, entrant_of, tuning_mean in kinds:
-            log_mean = self._log_means(cells, entrant_of)
-            chosen = {TUNING: max(rivals, key=tuning_mean), REPORT: max(rivals, key=log_mean)}
-            for best_by, rival in chosen.items():
+            by_cells = self._log_means(cells, entrant_of)
+            for best_by, mean in ((TUNING, tuning_mean), (REPORT, by_cells)):
+                rival = max(self.rivals, key=mean)
                 others = [entrant_of(rival, cell) for cell in cells]
-                one = against == ONE_SETTING or len(loads) == 1
+                one = against == ONE_SETTING or one_load
                 label = f"{rival.policy} {others[0].setting}" if one else rival.policy
                 yield self._line(name, cells, others, against, best_by, label)
         for best_by in (TUNING, REPORT):
@@ -134,53 +211,49 @@ class Standings:
             label = " ".join(dict.fromkeys(other.policy for other in others))
             yield self._line(name, cells, others, PER_CELL, best_by, label)
 
-    def _log_means(self, cells: list[Cell], entrant_of: Callable) -> Callable[[Tuned], float]:
+    def _log_means(
+        self, cells: list[ContestCell], entrant_of: Callable
+    ) -> Callable[[Tuned], float]:
         def mean(rival: Tuned) -> float:
             scores = [self._score(cell, entrant_of(rival, cell)) for cell in cells]
-            return float(np.mean([np.log(score.tokens_s) for score in scores]))
+            return float(np.mean([np.log(score.pooled) for score in scores]))
 
         return mean
 
     def _line(self, name, cells, others, against, best_by, label) -> Overall:
-        pairs = [
-            (self._score(cell, self.plan.candidate), self._score(cell, other))
-            for cell, other in zip(cells, others, strict=True)
-        ]
-        worst = min(ours.tokens_s / theirs.tokens_s for ours, theirs in pairs)
-        return Overall(self.deployment, name, against, best_by, label, _ratio(pairs), worst)
+        pairs = [self._pair(cell, other) for cell, other in zip(cells, others, strict=True)]
+        worst = min(map(_ratio, pairs))
+        return Overall(self.deployment, name, against, best_by, label, geometric(pairs), worst)
 
-    def _row(self, domain: str) -> list[Cell]:
-        plan = self.plan
-        return [Cell(self.deployment, plan.split_report, domain, k) for k in plan.concurrency]
-
-    def _best(self, cell: Cell, best_by: str) -> Entrant:
+    def _best(self, cell: ContestCell, best_by: str) -> Entrant:
         load = cell.concurrency
         if best_by == TUNING:
-            return max(self.field.rivals, key=lambda r: r.tuning_tokens_s[load]).per_load[load]
-        return max(self.field.entrants(load), key=lambda e: self._score(cell, e).tokens_s)
+            return max(self.rivals, key=lambda rival: rival.logs[load]).per_load[load]
+        return max(self._entrants(load), key=lambda one: self._score(cell, one).pooled)
 
-    def _score(self, cell: Cell, entrant: Entrant) -> Score:
-        score = self._scores.of(cell, entrant)
+    def _pair(self, cell: ContestCell, other: Entrant) -> tuple[Score, Score]:
+        """The candidate's score, and the other's."""
+        return self._score(cell, self.plan.candidate), self._score(cell, other)
+
+    def _score(self, cell: ContestCell, entrant: Entrant) -> Score:
+        score = self.contest.score(cell, entrant)
         if isinstance(score, str):
             raise InputError(f"{entrant.policy} {entrant.setting}: {score}")
         return score
 
 
-def _tuning_mean(rival: Tuned) -> float:
-    return float(np.mean(np.log(list(rival.tuning_tokens_s.values()))))
+def _mean_log(rival: Tuned) -> float:
+    return float(np.mean(list(rival.logs.values())))
 
 
-def _ratio(pairs: Sequence[tuple[Score, Score]]) -> Interval:
-    """Geometric mean of ours over theirs; every load of a domain sees the same resample."""
-    value = np.exp(np.mean([np.log(a.tokens_s / b.tokens_s) for a, b in pairs]))
-    draws = np.mean([a.log_draws - b.log_draws for a, b in pairs], axis=0)
-    by_domain = {ours.weights_seed: ours.prompts for ours, _ in pairs}
-    return interval(float(value), np.exp(draws), sum(by_domain.values()))
+def _ratio(pair: tuple[Score, Score]) -> float:
+    ours, theirs = pair
+    return ours.pooled / theirs.pooled
 
 
-def everywhere(standings: Sequence[Standings]) -> list[Everywhere]:
+def _everywhere(standings: Sequence[Standings]) -> list[Everywhere]:
     """Rivals that play in all deployments, the strongest first."""
-    found = [one.tuned() for one in standings]
+    found = [one.tuned_ratios() for one in standings]
     lines = []
     for policy in found[0]:
         if all(policy in ratios for ratios in found):

@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, _command: str = "") -> list[Path]:
-    """Fit, print and, with --out, write.
+    """HostFit, print and, with --out, write.
 
     Raises:
         InputError: a bad file, profile or option.

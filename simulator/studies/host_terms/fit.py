@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from simulator.studies.host_terms.rounds import Rounds
+from simulator.studies.host_terms.rounds import MeasuredRounds
 
 # In this order a term is taken if it is no sum of those before it. A step's constants come first,
 # so that rounds of one size get one constant.
@@ -39,10 +39,10 @@ class Judged:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Fit:
+class HostFit:
     """What was fitted to which rounds, and how far it is off on the held-out ones."""
 
-    rounds: Rounds
+    rounds: MeasuredRounds
     profile: str
     packing: str
     context: str  # where it comes from, in words
@@ -61,14 +61,14 @@ class Fit:
 
 
 def fit_rounds(
-    rounds: Rounds,
+    rounds: MeasuredRounds,
     profile: str,
     packing: str = "ragged",
     context: float | None = None,
     *,
     hold_out: float = 0.3,
     seed: int = 0,
-) -> Fit:
+) -> HostFit:
     """Host terms by least squares relative to the device's time, none negative.
 
     Args:
@@ -96,7 +96,7 @@ def fit_rounds(
     host_s = sum(values[name] * column for name, column in terms.items())
     predicted = (device.seconds + host_s)[held]
     measured, batch = round_s[held], rounds.batch[held]
-    return Fit(
+    return HostFit(
         rounds=rounds,
         profile=profile,
         packing=packing,
@@ -129,7 +129,7 @@ class _Device:
     draft_ratio: float | None
 
 
-def _device(rounds: Rounds, profile: str, packing: str, context: float | None) -> _Device:
+def _device(rounds: MeasuredRounds, profile: str, packing: str, context: float | None) -> _Device:
     """Draft and verify of every round, as the simulator prices them; a stated draft as it is."""
     from simulator.cost import Source, StepCost, find_profile
 
@@ -153,7 +153,7 @@ def _device(rounds: Rounds, profile: str, packing: str, context: float | None) -
     return _Device(stated + verify_s, beyond, said, ratio)
 
 
-def _contexts(rounds: Rounds, profile, context: float | None) -> tuple[np.ndarray, str]:
+def _contexts(rounds: MeasuredRounds, profile, context: float | None) -> tuple[np.ndarray, str]:
     if rounds.context is not None:
         return rounds.context, "of the file"
     if context is not None:
@@ -162,7 +162,7 @@ def _contexts(rounds: Rounds, profile, context: float | None) -> tuple[np.ndarra
     return np.full(len(rounds), float(first)), f"{first} tokens, the profile's smallest"
 
 
-def _packed(rounds: Rounds, i: int, packing: str) -> np.ndarray:
+def _packed(rounds: MeasuredRounds, i: int, packing: str) -> np.ndarray:
     """Packed tokens of each request: the nodes as even as they can be, up to a stated graph."""
     batch, nodes, width = (int(x[i]) for x in (rounds.batch, rounds.nodes, rounds.width))
     graph = 0 if rounds.graph is None else int(rounds.graph[i])
@@ -182,7 +182,9 @@ def _held_out(count: int, share: float, seed: int) -> np.ndarray:
     return held
 
 
-def _terms(rounds: Rounds, fitted: np.ndarray) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
+def _terms(
+    rounds: MeasuredRounds, fitted: np.ndarray
+) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
     """Columns (n,) of the terms that the fitted rounds tell apart, and those they do not."""
     from simulator.cost.host import term_counts
 

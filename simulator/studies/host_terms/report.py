@@ -12,12 +12,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from simulator.studies.host_terms.fit import Fit, Judged
+from simulator.studies.host_terms.fit import HostFit, Judged
 from traces.common.errors import InputError
 from traces.common.table import PIPED_WIDTH
 
 
-def write_latency(path: Path, fit: Fit) -> Path:
+def write_latency(path: Path, fit: HostFit) -> Path:
     """Write the configuration under a temporary name and rename it.
 
     The same rounds, profile and options give the same bytes: no date is in it.
@@ -47,7 +47,7 @@ def _heading(path: Path) -> str:
     )
 
 
-def node_of(name: str, fit: Fit) -> dict[str, Any]:
+def node_of(name: str, fit: HostFit) -> dict[str, Any]:
     """The configuration in types that YAML knows."""
     judged = fit.judged[0]
     return {
@@ -93,7 +93,7 @@ CHARGED = {
 }
 
 
-def print_fit(fit: Fit) -> None:
+def print_fit(fit: HostFit) -> None:
     """Terms, errors on the held-out rounds, and what to know about both."""
     console = Console(highlight=False, width=None if sys.stdout.isatty() else PIPED_WIDTH)
     title = f"{fit.rounds.path}: {len(fit.rounds)} rounds beside the profile {fit.profile}"
@@ -125,7 +125,7 @@ def _cells(judged: Judged) -> tuple[str, ...]:
     return (name, str(judged.rounds), *errors)
 
 
-def _too_fast(fit: Fit) -> list[str]:
+def _too_fast(fit: HostFit) -> list[str]:
     """Host terms are not negative, so they cannot explain such rounds."""
     if not fit.faster:
         return []
@@ -136,7 +136,7 @@ def _too_fast(fit: Fit) -> list[str]:
     ]
 
 
-def _notes(fit: Fit) -> list[str]:
+def _notes(fit: HostFit) -> list[str]:
     measured, predicted = fit.tokens_per_s
     notes = [
         *_too_fast(fit),

@@ -23,7 +23,7 @@ FEWEST = 4  # rounds: two to fit, two to judge
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Rounds:
+class MeasuredRounds:
     """One line a round, all columns (n,); those that are not stated are None.
 
     batch: requests. nodes: draft nodes verified in all. width: the most of one request. round_ms,
@@ -49,8 +49,8 @@ class Rounds:
         return len(self.batch)
 
 
-def read_rounds(path: Path) -> Rounds:
-    """Rounds of a CSV file, or the steps of a live run's folder.
+def read_rounds(path: Path) -> MeasuredRounds:
+    """MeasuredRounds of a CSV file, or the steps of a live run's folder.
 
     Raises:
         InputError: naming file, row, column, value and what is accepted.
@@ -64,13 +64,13 @@ def read_rounds(path: Path) -> Rounds:
     return found
 
 
-def _rounds(path: Path, content: bytes, columns: dict[str, np.ndarray]) -> Rounds:
+def _rounds(path: Path, content: bytes, columns: dict[str, np.ndarray]) -> MeasuredRounds:
     batch, width = columns["batch"].astype(np.int64), columns["width"].astype(np.int64)
     drafted = columns.get("drafted", width > 0).astype(bool)
     nodes = columns.get("nodes", batch * width).astype(np.int64)
     more = {name: columns.get(name) for name in ("draft_ms", "context", "ordered", "graph")}
     tree = columns.get("tree")
-    return Rounds(
+    return MeasuredRounds(
         path,
         hashlib.sha256(content).hexdigest(),
         batch,
@@ -181,7 +181,7 @@ def _check_together(path: Path, columns: dict[str, np.ndarray]) -> None:
             )
 
 
-def _read_run(folder: Path) -> Rounds:
+def _read_run(folder: Path) -> MeasuredRounds:
     """Steps of a run: nothing says in them how long contexts are, nor whether chains or trees."""
     path = folder / STEPS
     steps = read_columns(path, _OF_STEPS, "the steps")

@@ -24,7 +24,7 @@ from simulator.studies.published.common import (
     ELSEWHERE,
     PROBES,
     Printed,
-    Sweep,
+    PublishedSweep,
     number,
     percent,
     read_printed,
@@ -81,14 +81,14 @@ def predict(profile: str | None) -> Widths:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class WidthRow:
     """A setting with its prediction, its sweep and, at temperature 0, the paper's own row."""
 
     widths: Widths
-    sweep: Sweep
+    sweep: PublishedSweep
     printed: Printed | None
 
-    def host(self, nodes: int) -> Sweep:
+    def host(self, nodes: int) -> PublishedSweep:
         """The sweep that measured a width: the setting's, else another host's of the same kind."""
         other = ELSEWHERE.get(self.sweep.setting)
         return self.sweep if nodes in self.sweep.widths or other is None else read_sweeps()[other]
@@ -106,10 +106,10 @@ class Row:
         return 127 if self.printed is None else self.printed.n_star  # both T=1 settings: Table 1
 
 
-def rows() -> list[Row]:
+def rows() -> list[WidthRow]:
     """Every setting with a published width."""
     sweeps, printed = read_sweeps(), read_printed()
-    return [Row(predict(p), sweeps[s], printed.get(s)) for s, p in PROBES.items()]
+    return [WidthRow(predict(p), sweeps[s], printed.get(s)) for s, p in PROBES.items()]
 
 
 def cast_width_lines(cfg: Mapping[str, Any]) -> Iterator[str]:
@@ -125,7 +125,7 @@ def cast_width_lines(cfg: Mapping[str, Any]) -> Iterator[str]:
     yield from _notes(found)
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: WidthRow) -> tuple[str, ...]:
     widths, sweep = row.widths, row.sweep
     return (
         sweep.setting,
@@ -143,11 +143,11 @@ def _cells(row: Row) -> tuple[str, ...]:
     )
 
 
-def _elsewhere(row: Row, nodes: int | None) -> bool:
+def _elsewhere(row: WidthRow, nodes: int | None) -> bool:
     return nodes is not None and row.host(nodes) is not row.sweep
 
 
-def _notes(found: list[Row]) -> Iterator[str]:
+def _notes(found: list[WidthRow]) -> Iterator[str]:
     known = [row for row in found if row.widths.rule is not None]
     other = [row for row in known if row.widths.rule != row.n_star]
     yield f"The rule gives the paper's width in {len(known) - len(other)} of {len(known)} settings."

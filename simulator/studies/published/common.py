@@ -15,12 +15,11 @@ import yaml
 
 import traces
 from simulator.engine.inputs import choose_sequences, load_cost, load_recording
-from simulator.engine.run import Job, prepare, simulate
+from simulator.engine.run import prepare, simulate
 from simulator.engine.settings import read_settings
 from simulator.results.summary import summarise
-from simulator.studies.contest.play import shared_tables
-from simulator.studies.fair_load import base_of, fair_load
 from simulator.studies.options import read_option
+from simulator.studies.runs import check_closed_loop, fair_requests, load_shared
 
 
 def policy(name: str, **settings: Any) -> dict[str, Any]:
@@ -38,22 +37,14 @@ def played(cfg: Mapping[str, Any], node: Mapping[str, Any], concurrency: int) ->
     Raises:
         InputError: what the run refuses; no closed loop.
     """
-    from simulator.policies.loading import make_policy
-
     settings = read_settings(cfg)
-    recording, cost = load_recording(cfg["trace"]), load_cost(cfg["latency"])
-    sequences = choose_sequences(cfg["trace"], recording)
-    base = base_of(settings, "published")
-    load = fair_load(base, concurrency, len(sequences), settings.seed, settings.num_prompts)
-    job = Job(
-        config={**cfg, "policy": node},
-        settings=load,
-        recording=recording,
-        sequences=sequences,
-        cost=cost,
-        policy=make_policy(node),
-        tables=shared_tables(recording),
-    )
+    check_closed_loop(settings, "published")
+    prompts = len(choose_sequences(cfg["trace"], load_recording(cfg["trace"])))
+    load = {
+        "max_concurrency": concurrency,
+        "num_prompts": settings.num_prompts or fair_requests(concurrency, prompts),
+    }
+    job = load_shared({**cfg, "task": "run", "policy": dict(node), "goodput": None, **load})
     return summarise(job, simulate(prepare(job)))
 
 
@@ -124,7 +115,7 @@ ELSEWHERE = {
 
 
 @dataclass(frozen=True, slots=True)
-class Sweep:
+class PublishedSweep:
     """The trees of one setting: gains over the whole-block chain, and tokens per round."""
 
     setting: str
@@ -154,7 +145,7 @@ class Sweep:
 
 
 @cache
-def read_sweeps() -> dict[str, Sweep]:
+def read_sweeps() -> dict[str, PublishedSweep]:
     """Every transcribed setting by name."""
     rows = defaultdict(list)
     for name in FILES:
@@ -163,7 +154,7 @@ def read_sweeps() -> dict[str, Sweep]:
     return {setting: _sweep(setting, found) for setting, found in rows.items()}
 
 
-def _sweep(setting: str, rows: list[dict[str, str]]) -> Sweep:
+def _sweep(setting: str, rows: list[dict[str, str]]) -> PublishedSweep:
     chain = {
         (row.get("repeat"), row["domain"]): float(row["ms_per_token"])
         for row in rows
@@ -177,7 +168,7 @@ def _sweep(setting: str, rows: list[dict[str, str]]) -> Sweep:
         before = chain[row.get("repeat"), row["domain"]]
         gains[key].append(before / float(row["ms_per_token"]) - 1)
         lengths.setdefault(key, float(row["committed_round_length"]))
-    return Sweep(setting, dict(gains), lengths)
+    return PublishedSweep(setting, dict(gains), lengths)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ AVERAGED_APART = "mtbench"
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class DecodingCell:
     """One measured decoding run."""
 
     setting: str
@@ -60,7 +60,7 @@ class Cell:
 class Prediction:
     """A cell beside the cost model's answer."""
 
-    cell: Cell
+    cell: DecodingCell
     device_ms: float
     host_ms: float
     source: Source
@@ -106,11 +106,11 @@ class Report:
         return predicted / measured - 1
 
 
-def read_cells() -> list[Cell]:
+def read_cells() -> list[DecodingCell]:
     """The transcribed cells, in file order."""
     with CELLS.open(newline="", encoding="utf-8") as file:
         return [
-            Cell(
+            DecodingCell(
                 setting=row["setting"],
                 domain=row["domain"],
                 method=row["method"],
@@ -195,7 +195,7 @@ def evaluate_all(fit_domain: str = "gsm8k") -> dict[str, list[Report]]:
     }
 
 
-def _step(cost: StepCost, cell: Cell) -> StepTime:
+def _step(cost: StepCost, cell: DecodingCell) -> StepTime:
     return cost.step(
         np.array([cell.nonroot_nodes + 1]),
         np.array([CONTEXT]),

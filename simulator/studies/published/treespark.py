@@ -25,7 +25,7 @@ RULES = {"parent": "parent", "marginal": "marginal", "biased": "marginal_biased"
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class BudgetCell:
     """Committed tokens per round of a rule at a budget."""
 
     length: float  # 1 + accepted draft tokens
@@ -37,7 +37,7 @@ class Cell:
         return (self.length - 1) / self.nodes
 
 
-def cells(trace: Mapping[str, Any]) -> dict[str, dict[int, Cell]]:
+def cells(trace: Mapping[str, Any]) -> dict[str, dict[int, BudgetCell]]:
     """By rule (and "chain"), then by budget.
 
     Raises:
@@ -55,14 +55,14 @@ def cells(trace: Mapping[str, Any]) -> dict[str, dict[int, Cell]]:
         for rule, scores in RULES.items()
     }
     orders["chain"] = ChainOrder(BLOCK)
-    found: dict[str, dict[int, Cell]] = {}
+    found: dict[str, dict[int, BudgetCell]] = {}
     for rule, order in orders.items():
         tree = order_table(order, recording)
         found[rule] = {}
         for budget in BUDGETS:
             width = min(budget, tree.max_nodes)
             length = replay(tree, recording, sequences, width).acceptance_length
-            found[rule][budget] = Cell(length, width)
+            found[rule][budget] = BudgetCell(length, width)
     return found
 
 
@@ -123,7 +123,7 @@ def treespark_budget_lines(cfg: Mapping[str, Any]) -> Iterator[str]:
     yield from _beside(found)
 
 
-def _beside(found: Mapping[str, Mapping[int, Cell]]) -> Iterator[str]:
+def _beside(found: Mapping[str, Mapping[int, BudgetCell]]) -> Iterator[str]:
     """What the papers state, and what is found here."""
     paper, pctree = stated("treespark"), stated("pctree")
     at_least = [b for b in BUDGETS if b >= BLOCK]
