@@ -7,7 +7,7 @@ import io
 import json
 import subprocess
 import sys
-from math import isnan
+from math import inf, isnan
 from pathlib import Path
 
 import pytest
@@ -499,3 +499,18 @@ def test_tables_load_no_plotting_and_nothing_of_the_simulator(runs):
         "assert not loaded & {'matplotlib', 'seaborn', 'simulator', 'torch'}, loaded"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_runs_are_one_table_with_a_column_for_every_key(runs):
+    folder = runs(
+        _summary("cast", 9.0, request_rate=None, server={"replicas": 2}),
+        _summary("cast", 8.0, rejected=1, completed=7, mean_ttft_ms=None),
+    )
+    found = read_runs([folder])
+    assert found["output_throughput"].tolist() == [9.0, 8.0]
+    assert found["request_rate"].tolist() == [0.0, inf]
+    assert (found["server.replicas"][0], isnan(found["server.replicas"][1])) == (2.0, True)
+    assert (found["mean_ttft_ms"][0], isnan(found["mean_ttft_ms"][1])) == (12.0, True)
+    assert found["rejected"].tolist() == [0, 1]
+    assert found["cost_shares.time.measured"].tolist() == [1.0, 1.0]
+    assert set(found["trace.recording"]) == {"small"}

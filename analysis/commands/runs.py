@@ -13,9 +13,9 @@ from traces.common.table import FORMATS, emit
 
 def run(given: Sequence[str], command: str) -> None:
     """Print and draw; InputError for what is refused, and then nothing is written."""
-    from analysis.read.validations import find_validation
-
     args = _parser().parse_args(given)
+    from analysis.read.validations import find_validation  # pandas: not for --help
+
     path = find_validation(args.run_dirs)
     if path is None:
         _compare_runs(args, command)
