@@ -1,30 +1,33 @@
-"""From the words of a command line to the jobs they stand for."""
+"""From the words of a command line to the jobs they stand for: Hydra composes each of them once."""
 
 from __future__ import annotations
 
 import argparse
+import copy
+import itertools
+import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NoReturn
+
+from omegaconf import DictConfig, OmegaConf
 
 from simulator.cli.errors import explained
 from simulator.cli.help import version_line
-from simulator.cli.overrides import (
-    CONF,
-    check_folders,
-    check_sweep,
-    is_of_option,
-    quoted,
-    refuse_nothing,
-    refuse_values,
-)
+from simulator.cli.overrides import CONF, quoted, typed
+from simulator.cli.sweep.job import Job, folder_name, job_name
+from simulator.cli.sweep.objective import KEYS, split_objective
 from simulator.engine.settings import SCALARS
 from traces.common.errors import InputError
 
-Composer = Callable[[Sequence[str]], Any]
 MOST_CHECKED = 256  # combinations of a sweep that are all checked before it starts
+MOST_JOBS = 100_000  # of a sweep
+MOST_KNOWN = 256  # compositions kept
+
+# ---------------- Flags.
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,175 +39,449 @@ class Command:
     multirun: bool
     config_dir: str | None
     helps: bool = False
+    config_path: str | None = None
+    config_name: str = "config"
 
 
 def parse(words: Sequence[str]) -> Command:
-    """Parse with Hydra's own parser.
+    """Parse the flags, which are Hydra's.
 
     Raises:
         InputError: an unknown flag, or a folder of configurations that is not there.
     """
-    from hydra._internal.utils import get_args_parser
-
-    parser = get_args_parser()
-    parser.error = _refuse
-    for action in parser._actions:
-        if "--version" in action.option_strings:
-            action.version = version_line()
-    args: argparse.Namespace = parser.parse_args(list(words))
-    if args.multirun and (args.cfg or args.info):
+    args = _parser().parse_args(list(words))
+    shown = args.cfg or args.info
+    if args.multirun and shown:
         flag = "--cfg" if args.cfg else "--info"
         raise InputError(f"{flag} with -m; accepted: one of them")
-    shows = args.help or args.hydra_help or args.cfg or args.info or args.shell_completion
-    other = args.config_path or args.config_name or args.experimental_rerun
     if args.config_dir is not None and not os.path.isdir(args.config_dir):
         raise InputError(f"--config-dir is {args.config_dir!r}; accepted: an existing folder")
-    runs = not (shows or other)
-    return Command(tuple(args.overrides), runs, args.multirun, args.config_dir, args.help)
+    runs = not (shown or args.help or args.hydra_help or args.shell_completion)
+    place = (args.config_path, args.config_name)
+    return Command(tuple(args.overrides), runs, args.multirun, args.config_dir, args.help, *place)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.error = _refuse
+    parser.add_argument("overrides", nargs="*")
+    parser.add_argument("--version", action="version", version=version_line())
+    for flag, short in (
+        ("--help", "-h"),
+        ("--hydra-help", "--hydra-help"),
+        ("--resolve", "--resolve"),
+        ("--run", "-r"),
+        ("--multirun", "-m"),
+        ("--shell-completion", "-sc"),
+    ):
+        parser.add_argument(flag, short, action="store_true")
+    parser.add_argument("--cfg", "-c", choices=["job", "hydra", "all"])
+    parser.add_argument("--package", "-p")
+    parser.add_argument("--config-path", "-cp")
+    parser.add_argument("--config-name", "-cn", default="config")
+    parser.add_argument("--config-dir", "-cd")
+    infos = ["all", "config", "defaults", "defaults-tree", "plugins", "searchpath"]
+    parser.add_argument("--info", "-i", const="all", nargs="?", choices=infos)
+    return parser
 
 
 def _refuse(message: str) -> NoReturn:
     raise InputError(" ".join(message.split()))
 
 
+# ---------------- Compositions.
+
+
+@dataclass(frozen=True)
+class _Base:
+    """What jobs share that differ in values alone: a composition, and it as plain data."""
+
+    whole: DictConfig
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """Without Hydra's node, interpolations as they are."""
+        own = OmegaConf.masked_copy(self.whole, [key for key in self.whole if key != "hydra"])
+        return OmegaConf.to_container(own)
+
+    @cached_property
+    def hydra(self) -> dict[str, Any]:
+        """Hydra's node without its texts of help, interpolations as they are."""
+        node = OmegaConf.to_container(self.whole.hydra, enum_to_str=True)
+        return {key: value for key, value in node.items() if key not in ("help", "hydra_help")}
+
+    @cached_property
+    def points(self) -> bool:
+        """Whether a value is an interpolation."""
+        return "${" in str(self.config)
+
+
+class Composer:
+    """Hydra while it is initialised, see `opened`; what it composed is kept.
+
+    Jobs that differ in plain values share one composition: a seed or a load changes no group and
+    no file, and composing takes longer than many a run.
+    """
+
+    def __init__(self, command: Command) -> None:
+        from hydra.core.global_hydra import GlobalHydra
+        from hydra.core.override_parser.overrides_parser import OverridesParser
+
+        self.command = command
+        self.loader = GlobalHydra.instance().config_loader()  # what glob(...) looks through
+        self._parser = OverridesParser.create(self.loader)
+        self._parsed: dict[str, Any] = {}  # by word
+        self._known: dict[tuple[str, ...], _Base] = {}
+        self._extra: list[str] = []
+        if command.config_dir is not None:
+            folder = quoted("file://" + os.path.abspath(command.config_dir))
+            self._extra = [f"hydra.searchpath=[{folder}]"]
+
+    def parsed(self, words: Sequence[str]) -> list[Any]:
+        """Hydra's overrides of the words."""
+        new = [word for word in dict.fromkeys(words) if word not in self._parsed]
+        self._parsed |= dict(zip(new, self._parser.parse_overrides(new)))
+        return [self._parsed[word] for word in words]
+
+    @property
+    def hydras(self) -> list[str]:
+        """Hydra's own among the command's words."""
+        given = self.parsed(self.command.overrides)
+        return [override.input_line for override in given if override.is_hydra_override()]
+
+    def whole(self, words: Sequence[str]) -> DictConfig:
+        """The configuration as Hydra composes it, its own node in it.
+
+        Raises:
+            InputError, and Hydra's and OmegaConf's own errors: see `simulator.cli.errors`.
+        """
+        return self._base(words).whole
+
+    def _base(self, words: Sequence[str]) -> _Base:
+        from hydra import compose
+        from hydra.errors import ConfigCompositionException
+
+        key = tuple(words)
+        if key not in self._known:
+            given, name = [*self._extra, *words], self.command.config_name
+            try:
+                found = compose(name, given, return_hydra_config=True)
+            except ConfigCompositionException as error:
+                line = explained(error, words, self.whole)
+                if line is None:
+                    raise
+                raise InputError(line) from error
+            except ValueError as error:  # a group set to a number or to null
+                raise InputError(str(error)) from error
+            while len(self._known) >= MOST_KNOWN:
+                del self._known[next(iter(self._known))]
+            self._known[key] = _Base(found)
+        return self._known[key]
+
+    def shared(self, words: Sequence[str]) -> DictConfig:
+        """As `whole`, but for values that are set later: what jobs with these words share."""
+        return self._base(self._split(words)[0]).whole
+
+    def _split(self, words: Sequence[str]) -> tuple[list[str], list[Any]]:
+        """The words that Hydra has to compose, and the overrides that set values in the result."""
+        parsed = self.parsed(words)
+        late = [override for override in parsed if _is_value(override)]
+        keys = {override.key_or_group for override in late}
+        early = [o for o in parsed if not _is_value(o)]
+        if any(override.key_or_group in keys for override in early):  # in their order, then
+            return list(words), []
+        return [override.input_line for override in early], late
+
+    def settings(self, words: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The configuration of the words as plain data, and Hydra's node. Raises as `whole`."""
+        early, late = self._split(words)
+        base = self._base(early)
+        config = copy.deepcopy(base.config)
+        if not all(_set(config, o.key_or_group.split("."), o.value()) for o in late):
+            base = self._base(words)  # which says what is wrong, or knows better
+            config = copy.deepcopy(base.config)
+        if base.points or any("${" in override.input_line for override in late):
+            config = _resolved(config, base.hydra)
+        return config, base.hydra
+
+    def job(self, words: Sequence[str], number: int | None, folder: str = "") -> Job:
+        """A job in its folder.
+
+        Args:
+            number: among the jobs of a sweep; None: it is no sweep.
+            folder: of the sweep.
+        """
+        config, hydra = self.settings(words)
+        own = [word for word in words if not self._parsed[word].is_hydra_override()]
+        named = hydra["job"] | {"override_dirname": _dirname(own, hydra["job"]["config"])}
+        if number is not None:
+            named |= {"num": number, "id": str(number)}
+        hydra = hydra | {
+            "mode": "RUN" if number is None else "MULTIRUN",
+            "job": named,
+            "overrides": hydra["overrides"] | {"task": own},
+            "sweep": hydra["sweep"] | {"dir": folder},
+        }
+        group, name = ("run", "dir") if number is None else ("sweep", "subdir")
+        place = _folder(str(hydra[group][name]), f"hydra.{group}.{name}", hydra, config)
+        at = os.path.abspath(os.path.join(folder, place))
+        hydra["runtime"] = hydra["runtime"] | {"output_dir": at}
+        rest, objective = split_objective(config)
+        return Job(tuple(own), job_name(own), at, rest, objective, hydra, os.getcwd())
+
+
+@contextmanager
+def opened(command: Command) -> Iterator[Composer]:
+    """Hydra for the command, with a composer of its jobs.
+
+    Inside another job of Hydra's, that one is back after the block.
+    """
+    from hydra import initialize_config_dir
+
+    folder = os.path.abspath(command.config_path or CONF)
+    if command.config_path is None and not (CONF / "config.yaml").is_file():
+        raise InputError(f"{CONF}: no config.yaml; accepted: the folder conf beside simulator")
+    OmegaConf.register_new_resolver("folder_name", folder_name, replace=True)  # of config.yaml
+    with initialize_config_dir(folder, job_name="simulator", version_base="1.3"):
+        yield Composer(command)
+
+
+def _is_value(override: Any) -> bool:
+    """Whether it sets a key to a value that chooses nothing else, and may be set at last."""
+    from hydra.core.override_parser.types import OverrideType
+
+    key = override.key_or_group
+    plain = key in SCALARS or ("." in key and not override.is_hydra_override())
+    return (
+        plain
+        and override.type == OverrideType.CHANGE
+        and override.package is None
+        and not override.is_sweep_override()
+        and not isinstance(override.value(), Mapping)  # it would be merged
+    )
+
+
+def _set(config: dict[str, Any], path: Sequence[str], value: Any) -> bool:
+    """Set a key that is there and holds no mapping; whether it is one."""
+    *parents, last = path
+    for name in parents:
+        config = config.get(name)
+        if not isinstance(config, dict):
+            return False
+    if last not in config or isinstance(config[last], dict):
+        return False
+    config[last] = value
+    return True
+
+
+def _dirname(words: Sequence[str], settings: Mapping[str, Any]) -> str:
+    """Hydra's name of a job's folder, objectives left out."""
+    settings = settings["override_dirname"]
+    excluded = (*settings["exclude_keys"], *KEYS)
+    kept = sorted(word for word in words if word.lstrip("+~").partition("=")[0] not in excluded)
+    return settings["item_sep"].join(kept).replace("=", settings["kv_sep"])
+
+
+def _rooted(config: Mapping[str, Any], hydra: Mapping[str, Any]) -> DictConfig:
+    """Both in one, where their interpolations find each other; ``${hydra:KEY}`` too."""
+    from hydra.core.hydra_config import HydraConfig
+
+    root = OmegaConf.create({**config, "hydra": dict(hydra)})
+    HydraConfig.instance().cfg = root
+    return root
+
+
+def _resolved(config: Mapping[str, Any], hydra: Mapping[str, Any]) -> dict[str, Any]:
+    root = _rooted(config, hydra)
+    return OmegaConf.to_container(OmegaConf.masked_copy(root, list(config)), resolve=True)
+
+
+def _folder(pattern: str, key: str, hydra: Mapping[str, Any], config: Mapping[str, Any]) -> str:
+    """The folder at `key` of Hydra's node, where `pattern` stands."""
+    if pattern == "${folder_name:${hydra.job.override_dirname}}":  # most of the time
+        return folder_name(hydra["job"]["override_dirname"])
+    if "${" not in pattern:
+        return pattern
+    return str(OmegaConf.select(_rooted(config, hydra), key))
+
+
+# ---------------- Plans.
+
+
 @dataclass(frozen=True, slots=True)
-class Survey:
-    """What a command will do, as far as that can be known before it starts."""
+class Plan:
+    """What a command will do."""
 
-    jobs: list[dict[str, Any]]  # configurations, as plain data; see `composed_jobs`
-    total: int | None  # jobs, where the sweeper's configuration says how many
-    launcher: str  # its class
-    searches: bool  # whether the sweeper needs a number of every job
-    swept: frozenset[str] = frozenset()  # keys and groups that differ by job
+    jobs: list[list[str]]  # overrides of every job; of a search what its jobs share
+    shared: DictConfig  # the configuration without what differs by job
+    swept: bool
+    arguments: tuple[str, ...] | None = None  # of a sweeper that searches, and calls for jobs
+
+    @property
+    def hydra(self) -> DictConfig:
+        """Hydra's node."""
+        return self.shared.hydra
+
+    @property
+    def total(self) -> int:
+        """How many jobs there will be."""
+        return len(self.jobs) if self.arguments is None else self.hydra.sweeper.n_trials
+
+    @property
+    def launcher(self) -> str:
+        """Its class."""
+        return self.hydra.launcher._target_
+
+    def sample(self) -> list[tuple[int, list[str]]]:
+        """Jobs to check, by their number: all, or of very many each of their values once."""
+        numbered = list(enumerate(self.jobs))
+        if len(numbered) <= MOST_CHECKED:
+            return numbered
+        seen: set[str] = set()
+        kept = []
+        for number, job in numbered:
+            if not seen.issuperset(job):
+                seen.update(job)
+                kept.append((number, job))
+        return kept
 
 
-def survey(command: Command) -> Survey:
-    """The jobs of the command; writes nothing. Raises as `composed_jobs` does."""
-    from hydra.types import RunMode
-
-    with _composer() as composed:
-        try:
-            words, hydra, groups = _expanded(command, composed)
-            jobs = [_composed_job(job, composed) for job in _bounded(words)]
-        except ValueError as error:  # a group set to a number or to null
-            raise InputError(str(error)) from error
-    trials = hydra.sweeper.get("n_trials")  # of Optuna
-    if trials is not None and trials < 1:
-        raise InputError(f"hydra.sweeper.n_trials is {trials}; accepted: 1 or more")
-    swept = command.multirun or hydra.mode == RunMode.MULTIRUN
-    total, searches = trials or len(words), swept and trials is not None
-    return Survey(jobs, total, hydra.launcher._target_, searches, groups)
-
-
-def composed_jobs(command: Command) -> list[dict[str, Any]]:
-    """The configurations of the command's jobs, as plain data; writes nothing.
-
-    A sweep of more than `MOST_CHECKED` jobs gives each of its values once instead; one by another
-    sweeper than Hydra's basic one gives what its jobs share.
+def planned(composer: Composer) -> Plan:
+    """The plan of the composer's command; writes nothing.
 
     Raises:
         InputError, and Hydra's and OmegaConf's own errors: see `simulator.cli.errors`.
     """
-    return survey(command).jobs
-
-
-def _composed_job(job: list[str], composed: Composer) -> dict[str, Any]:
-    """One job's configuration; jobs that differ in plain settings share a slow composition."""
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from omegaconf import OmegaConf
-
-    late = [word for word in job if word.partition("=")[0] in SCALARS]
-    whole = composed([word for word in job if word not in late])
-    own = OmegaConf.masked_copy(whole, [key for key in whole if key != "hydra"])
-    for override in OverridesParser.create().parse_overrides(late):
-        own[override.key_or_group] = override.value()
-    return OmegaConf.to_container(own, resolve=True)
-
-
-def job_overrides(command: Command) -> list[list[str]]:
-    """The overrides of every job of the command. Raises as `composed_jobs` does."""
-    with _composer() as composed:
-        return _expanded(command, composed)[0]
-
-
-@contextmanager
-def _composer() -> Iterator[Composer]:
-    """A function from overrides to a configuration, Hydra's own node in it; each composed once."""
-    from hydra import compose, initialize_config_dir
-    from hydra.errors import ConfigCompositionException
-
-    known: dict[tuple[str, ...], Any] = {}
-
-    def composed(overrides: Sequence[str]) -> Any:
-        key = tuple(overrides)
-        if key not in known:
-            try:
-                known[key] = compose("config", list(key), return_hydra_config=True)
-            except ConfigCompositionException as error:
-                line = explained(error, overrides, composed)
-                if line is None:
-                    raise
-                raise InputError(line) from error
-        return known[key]
-
-    if not (CONF / "config.yaml").is_file():
-        raise InputError(f"{CONF}: no config.yaml; accepted: the folder conf beside simulator")
-    with initialize_config_dir(str(CONF), job_name="simulator", version_base="1.3"):
-        yield composed
-
-
-def _searchpath(command: Command) -> list[str]:
-    if command.config_dir is None:
-        return []
-    return [f"hydra.searchpath=[{quoted('file://' + os.path.abspath(command.config_dir))}]"]
-
-
-def _expanded(command: Command, composed: Composer) -> tuple[list[list[str]], Any, frozenset[str]]:
-    """Overrides of every job, the folder of further configurations among them.
-
-    Also Hydra's node, and the keys and groups that differ by job.
-    """
-    from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
-    from hydra.core.global_hydra import GlobalHydra
-    from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.types import RunMode
 
-    loader = GlobalHydra.instance().config_loader()  # what glob(...) looks through
-    parser, extra = OverridesParser.create(loader), _searchpath(command)
-    given = parser.parse_overrides(list(command.overrides))
+    command = composer.command
+    given = composer.parsed(command.overrides)
     fixed = [o for o in given if not o.is_sweep_override()]
     several = command.multirun or len(fixed) < len(given) or _in(given, "experiment")
     # A key of a group that is swept, here or by an experiment, need not be one of its default.
-    shared = [o.input_line for o in fixed if not (several and is_of_option(o))]
-    hydra = composed([*extra, *shared]).hydra
-    check_folders(hydra)
+    shared = composer.shared([o.input_line for o in fixed if not (several and _of_option(o))])
+    hydra = shared.hydra
+    _check_folders(hydra)
     if not command.multirun and hydra.mode != RunMode.MULTIRUN:
-        refuse_values(given)
-        return [[*extra, *command.overrides]], hydra, frozenset()
-    swept = [f"{key}={value}" for key, value in (hydra.sweeper.params or {}).items()]
-    both = parser.parse_overrides([*swept, *command.overrides])
-    refuse_nothing(both, loader)
-    groups = frozenset(o.key_or_group for o in both if o.is_sweep_override())
-    if not hydra.sweeper._target_.endswith(".BasicSweeper"):
-        fixed = [o for o in fixed if o.key_or_group.partition(".")[0] not in groups]
-        return [[*extra, *(o.input_line for o in fixed)]], hydra, groups
-    own = [o for o in both if not o.get_key_element().startswith("hydra.")]
-    jobs = [[*extra, *job] for job in BasicSweeper.split_arguments(own, None)[0]]
-    check_sweep(hydra, len(jobs))
-    return jobs, hydra, groups
+        _refuse_values(given)
+        return Plan([list(command.overrides)], shared, swept=False)
+    swept = [f"{key}={value}" for key, value in (hydra.sweeper.get("params") or {}).items()]
+    both = composer.parsed([*swept, *command.overrides])
+    _refuse_many(both, composer.loader)
+    own = [o for o in both if not o.is_hydra_override()]
+    if hydra.sweeper._target_.endswith(".BasicSweeper"):
+        jobs = [[*composer.hydras, *job] for job in _expanded(own)]
+        _check_sweep(hydra, len(jobs))
+        return Plan(jobs, shared, swept=True)
+    trials = hydra.sweeper.get("n_trials")
+    if trials is not None and trials < 1:
+        raise InputError(f"hydra.sweeper.n_trials is {trials}; accepted: 1 or more")
+    groups = {o.key_or_group for o in both if o.is_sweep_override()}
+    fixed = [o for o in fixed if o.key_or_group.partition(".")[0] not in groups]
+    arguments = tuple(o.input_line for o in given if not o.is_hydra_override())
+    return Plan([[o.input_line for o in fixed]], shared, swept=True, arguments=arguments)
 
 
 def _in(overrides: Sequence[Any], key: str) -> bool:
     return any(o.key_or_group == key for o in overrides)
 
 
-def _bounded(jobs: list[list[str]]) -> list[list[str]]:
-    if len(jobs) <= MOST_CHECKED:
-        return jobs
-    seen: set[str] = set()
-    kept = []
-    for job in jobs:
-        if not seen.issuperset(job):
-            seen.update(job)
-            kept.append(job)
-    return kept
+def _of_option(override: Any) -> bool:
+    """Whether the key belongs to a chosen option: a policy's setting, say."""
+    return "." in override.key_or_group and not override.is_hydra_override()
+
+
+def _expanded(overrides: Sequence[Any]) -> list[list[str]]:
+    """Every combination of the values, the first key's changing last."""
+    values: dict[str, list[str]] = {}
+    for override in overrides:
+        key = override.get_key_element()
+        if override.is_delete():
+            values[key] = [override.input_line]
+        elif override.is_sweep_override():
+            values[key] = [f"{key}={text}" for text in override.sweep_string_iterator()]
+        else:
+            values[key] = [f"{key}={override.get_value_element_as_str()}"]
+    return [list(job) for job in itertools.product(*values.values())]
+
+
+def _refuse_values(overrides: Sequence[Any]) -> None:
+    """Raise InputError for several values of a key in a single run."""
+    for override in overrides:
+        if override.is_sweep_override():
+            key, value = typed(override)
+            raise InputError(f"{key} is {value}; several values need -m")
+
+
+def _refuse_many(overrides: Sequence[Any], loader: Any) -> None:
+    """Raise InputError for values that no run has, or more of them than a sweep may have runs."""
+    from hydra.core.override_parser.types import Glob
+
+    jobs = 1
+    for override in overrides:
+        if not override.is_discrete_sweep():
+            continue
+        (key, value), count = typed(override), _count(override)
+        jobs *= count
+        if jobs > MOST_JOBS:
+            raise InputError(
+                f"{key} is {value}, which makes {jobs} runs; accepted: up to {MOST_JOBS} in a sweep"
+            )
+        if count:
+            continue
+        accepted = "a range with a value in it"
+        if isinstance(override.value(), Glob):
+            options = loader.get_group_options(override.key_or_group)
+            accepted = f"a pattern of {', '.join(options)}" if options else "a group's key"
+        raise InputError(f"{key} is {value}, which no run has; accepted: {accepted}")
+
+
+def _count(override: Any) -> int:
+    """How many values it stands for; a range is not gone through."""
+    from hydra.core.override_parser.types import RangeSweep
+
+    value = override.value()
+    if not isinstance(value, RangeSweep):
+        return sum(1 for _ in override.sweep_iterator())
+    steps = (value.stop - value.start) / value.step if value.step else 0
+    return max(0, math.ceil(min(steps, 1e300)))
+
+
+def _check_folders(hydra: Any) -> None:
+    """Raise InputError for a folder without a name: results would lie in the working one."""
+    for name in ("run", "sweep"):
+        folder = OmegaConf.to_container(hydra[name], resolve=False)["dir"]
+        if not str(folder).strip():
+            raise InputError(f"hydra.{name}.dir is {folder!r}; accepted: a folder, . for this one")
+
+
+def _check_sweep(hydra: Any, jobs: int) -> None:
+    """Raise InputError for a sweep whose `jobs` would lie in one folder, or run in no batches."""
+    folder = OmegaConf.to_container(hydra.sweep, resolve=False)["subdir"]
+    if jobs > 1 and "${" not in str(folder):
+        raise InputError(
+            f"hydra.sweep.subdir is {folder!r}, one folder for all runs; accepted: a name that "
+            "differs by run, such as '${hydra.job.num}'"
+        )
+    most = hydra.sweeper.max_batch_size
+    if most is not None and most < 1:
+        raise InputError(f"hydra.sweeper.max_batch_size is {most}; accepted: 1 or more, or null")
+
+
+# ---------------- For callers that run nothing.
+
+
+def composed_jobs(command: Command) -> list[dict[str, Any]]:
+    """The configurations of the command's jobs, as plain data; writes nothing.
+
+    A sweep of more than `MOST_CHECKED` jobs gives each of its values once instead; one by another
+    sweeper than Hydra's basic one gives what its jobs share. Raises as `planned` does.
+    """
+    with opened(command) as composer:
+        return [composer.settings(words)[0] for _, words in planned(composer).sample()]
+
+
+def job_overrides(command: Command) -> list[list[str]]:
+    """The overrides of every job of the command. Raises as `planned` does."""
+    with opened(command) as composer:
+        return planned(composer).jobs

@@ -15,7 +15,7 @@ import pkgutil
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec
 from pathlib import Path
@@ -45,7 +45,13 @@ def identity(parts: Mapping[str, Any]) -> str:
 
 
 def file_hash(path: str | Path) -> str:
-    """sha256 of a file's content, read in pieces."""
+    """sha256 of a file's content, which is read once until it changes."""
+    stat = os.stat(path)
+    return _content_hash(os.path.abspath(path), stat.st_mtime_ns, stat.st_size)
+
+
+@lru_cache(maxsize=1024)
+def _content_hash(path: str, _mtime_ns: int, _size: int) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

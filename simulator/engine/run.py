@@ -19,8 +19,14 @@ from simulator.engine.arrivals import (
     shuffled_sequences,
 )
 from simulator.engine.compiled import eligible, pays
-from simulator.engine.fingerprint import file_hash, identity, named_files, sources
-from simulator.engine.inputs import choose_sequences, load_cost, load_recording, typical_context
+from simulator.engine.fingerprint import identity, named_files, sources
+from simulator.engine.inputs import (
+    choose_sequences,
+    load_cost,
+    load_recording,
+    recording_hash,
+    typical_context,
+)
 from simulator.engine.settings import GROUPS, OPTIONAL, SCALARS, Settings, read_settings
 from simulator.engine.traffic_file import Lengths
 from simulator.orders.specs import Order
@@ -28,7 +34,6 @@ from simulator.orders.table import OrderTable
 from simulator.policies.loading import check_verbs, make_policy, named_refusal
 from simulator.policy import FITTING, Lab, Policy
 from simulator.results.facts import Facts, Ledger, texts_of
-from simulator.results.files import is_complete
 from simulator.results.invariants import check_invariants
 from simulator.results.ledger import STREAM_FROM, StreamLedger, finish, open_ledger
 from traces.common.errors import InputError
@@ -84,19 +89,27 @@ class Job:
         return self.identity()
 
     def identity(self, entry: str = __name__) -> str:
-        """`config_hash` of what the module `entry` makes of the run: its sources count as well."""
-        names = {*GROUPS, *OPTIONAL, *SCALARS} - {"task"}
-        parts = {
-            "config": {key: value for key, value in self.config.items() if key in names},
-            "recording": self.recording.content_hash,
-            "profile": repr(self.cost.profile),
-            "sources": sources(entry, self.config["policy"]),
-            "policy_files": named_files(self.config["policy"]),
-        }
-        if self.lengths is not None:
-            tokenizer = self.settings.workload.tokenizer
-            parts["workload"] = [file_hash(self.lengths.file.path), *named_files(tokenizer or "")]
-        return identity(parts)
+        """`config_hash` of what the module `entry` makes of the run, see `identity_of`."""
+        return identity_of(self.config, entry)
+
+
+def identity_of(cfg: Mapping[str, Any], entry: str = __name__) -> str:
+    """sha256 of what determines the results of a settled configuration; loads no recording.
+
+    entry: a module that makes something of the run: its sources count as well.
+
+    Raises:
+        InputError: a recording or a profile that is not there.
+    """
+    names = {*GROUPS, *OPTIONAL, *SCALARS} - {"task"}
+    parts = {
+        "config": {key: value for key, value in cfg.items() if key in names},
+        "recording": recording_hash(cfg["trace"].get("recording")),
+        "profile": repr(load_cost(cfg["latency"]).profile),
+        "sources": sources(entry, cfg["policy"]),
+        "files": named_files([cfg["policy"], cfg.get("workload") or {}]),
+    }
+    return identity(parts)
 
 
 def load(cfg: Mapping[str, Any]) -> Job:
@@ -147,10 +160,8 @@ def tables_of(recording: Recording) -> Callable[[Order], OrderTable]:
 
 def run_job(
     job: Job, folder: Path, on_finish: Callable[[int], None] | None = None
-) -> dict[str, Any] | None:
-    """Run a prepared job and write into `folder`; None where the very same run is there already."""
-    if is_complete(folder, job.config_hash):
-        return None
+) -> dict[str, Any]:
+    """Run a prepared job, write into `folder`, and return the summary."""
     long = job.settings.requests > STREAM_FROM
     make = LazyWorkload if long else make_workload
     workload = make(job.settings, job.recording, job.sequences, job.lengths)

@@ -51,9 +51,13 @@ def forget() -> None:
 
 
 def cache_folder() -> Path:
-    """$SPECSIM_CACHE, or ~/.cache/specsim/orders."""
+    """$SPECSIM_CACHE, or ~/.cache/specsim/orders; without a home, a temporary folder."""
     folder = os.environ.get("SPECSIM_CACHE")
-    return Path(folder) if folder else Path.home() / ".cache" / "specsim" / "orders"
+    if folder:
+        return Path(folder)
+    with contextlib.suppress(RuntimeError):
+        return Path.home() / ".cache" / "specsim" / "orders"
+    return Path(tempfile.gettempdir()) / "specsim" / "orders"
 
 
 def table_key(resolved: Order, recording: Recording) -> str:

@@ -19,20 +19,25 @@ from traces.common.files import named
 from traces.common.json import loads
 
 SUMMARY, REQUESTS, STEPS = "summary.json", "requests.parquet", "steps.parquet"
+PARQUET = b"PAR1"
 
 
 def is_complete(folder: Path, config_hash: str) -> bool:
     """Whether `folder` holds the summary and the tables of the very same run."""
-    import pyarrow
-    from pyarrow import parquet
-
     try:
-        for name in (REQUESTS, STEPS):
-            parquet.read_metadata(folder / name)
         summary = loads((folder / SUMMARY).read_text(encoding="utf-8"))
-    except (OSError, ValueError, pyarrow.ArrowException):
+        whole = all(_ends_well(folder / name) for name in (REQUESTS, STEPS))
+    except (OSError, ValueError):
         return False
-    return isinstance(summary, dict) and summary.get("config_hash") == config_hash
+    return whole and isinstance(summary, dict) and summary.get("config_hash") == config_hash
+
+
+def _ends_well(path: Path) -> bool:
+    """Whether a table was written to its end, where Parquet puts its name."""
+    with open(path, "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - len(PARQUET)))
+        return file.read() == PARQUET
 
 
 def write_results(

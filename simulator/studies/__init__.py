@@ -1,24 +1,32 @@
-"""What the command line can do: run, rtable, published, bounds, calibrate, tournament, claims,
-capacity, recommend.
+"""What the command line can do, by the name of its task.
+
+A task is a module with `run(cfg, folder)`, which performs it in a folder, and `load(cfg)`, which
+raises InputError for what can be refused before any work begins, and writes no results; a task
+that refuses nothing may lack it. Adding one is its own module, and one line of `TASKS`.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from simulator.engine import run
 from simulator.engine.inputs import settled
-from simulator.progress import Progress
 from simulator.results.files import discard
-from simulator.results.printing import print_run, print_skipped
-from simulator.studies import calibrate, rtable
-from simulator.studies.bounds import task as bounds
 from simulator.studies.configuration import check_keys
 
-_prepared: dict[str, run.Job] = {}  # by configuration; a policy serves one run
+TASKS = {
+    "run": "simulator.studies.single",
+    "rtable": "simulator.studies.rtable",
+    "bounds": "simulator.studies.bounds.task",
+    "calibrate": "simulator.studies.calibrate",
+    "tournament": "simulator.studies.contest.tournament",
+    "claims": "simulator.studies.claims.task",
+    "capacity": "simulator.studies.capacity.task",
+    "recommend": "simulator.studies.contest.recommend",
+    "published": "simulator.studies.published.decoding",
+}
 
 
 def check(config: Mapping[str, Any]) -> None:
@@ -27,82 +35,27 @@ def check(config: Mapping[str, Any]) -> None:
     Policies are fitted here, so that one that cannot be is refused before a sweep begins.
     """
     check_keys(config)
-    config, task = settled(config), config.get("task", "run")
-    if task == "run":
-        _prepared[_key(config)] = run.prepare(run.load(config))
-    elif task == "rtable":
-        rtable.load(config)
-    elif task == "bounds":
-        bounds.load(config)
-    elif task == "calibrate":
-        calibrate.load(config)
-    elif task == "tournament":
-        from simulator.studies.contest.plan import read_plan
-
-        read_plan(config)
-    elif task == "claims":
-        from simulator.studies.claims.claims import read_plan
-
-        read_plan(config)
-    elif task == "capacity":
-        from simulator.studies.capacity.plan import read_plan
-
-        read_plan(config)
-    elif task == "recommend":
-        from simulator.studies.contest.plan import read_recommend_plan as read_plan
-
-        read_plan(config)
+    module, own = _module(config), settled(config)
+    if hasattr(module, "load"):
+        module.load(own)
 
 
-def perform(config: Mapping[str, Any], folder: Path, sweep: str | None) -> None:
-    """Perform the task in `folder`; `sweep` is the job's name inside a sweep, else None.
+def perform(config: Mapping[str, Any], folder: Path, sweep: str | None = None) -> bool:
+    """Perform the task in `folder`; whether its results were there already.
+
+    sweep: the job's name inside a sweep.
 
     Raises:
         InputError: bad input.
     """
     check_keys(config)
-    config, task = settled(config), config.get("task", "run")
-    if task == "run":
-        _run(config, folder, sweep)
-    elif task == "rtable":
-        rtable.run(config, folder)
-    elif task == "bounds":
-        bounds.run(config, folder)
-    elif task == "calibrate":
-        calibrate.run(config)
-        discard(folder)  # its file lies beside the recording
-    elif task == "tournament":
-        from simulator.studies.contest import tournament
-
-        tournament.run(config, folder)
-    elif task == "claims":
-        from simulator.studies.claims import task as claims
-
-        claims.run(config, folder)
-    elif task == "capacity":
-        from simulator.studies.capacity import task as capacity
-
-        capacity.run(config, folder)
-    elif task == "recommend":
-        from simulator.studies.contest import recommend
-
-        recommend.run(config, folder)
-    else:
-        from simulator.studies.published import decoding as published
-
-        published.run(config)
-        discard(folder)  # it writes nothing
+    module, own = _module(config), settled(config)
+    if config.get("task", "run") == "run":
+        return module.run(own, folder, sweep)
+    module.run(own, folder)
+    discard(folder)  # of a task that wrote nothing in it
+    return False
 
 
-def _run(config: Mapping[str, Any], folder: Path, sweep: str | None) -> None:
-    job = _prepared.pop(_key(config), None) or run.prepare(run.load(config))
-    with Progress(job.settings.requests, "requests") as progress:
-        summary = run.run_job(job, folder, progress.update)
-    if summary is None:
-        print_skipped(folder)
-    else:
-        print_run(summary, folder, sweep)
-
-
-def _key(config: Mapping[str, Any]) -> str:
-    return json.dumps(config, sort_keys=True)
+def _module(config: Mapping[str, Any]) -> Any:
+    return import_module(TASKS[config.get("task", "run")])

@@ -82,8 +82,8 @@ def _check_output(path: Path, recording: Recording) -> None:
         )
 
 
-def run(cfg: Mapping[str, Any]) -> None:
-    """Fit, save, and print the table.
+def run(cfg: Mapping[str, Any], folder: Path | None = None) -> None:
+    """Fit, save beside the recording, and print the table; nothing is written into `folder`.
 
     Raises:
         InputError: see `load` and `fit_calibration`.

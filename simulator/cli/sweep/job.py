@@ -1,7 +1,4 @@
-"""One job, in the folder that Hydra made for it: what every launcher calls, wherever it runs.
-
-A plain function of this module, so that any process can find it by its name.
-"""
+"""One job, in its folder: what every launcher calls, wherever it runs."""
 
 from __future__ import annotations
 
@@ -9,24 +6,20 @@ import hashlib
 import io
 import os
 import re
-import sys
 import traceback
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, redirect_stdout, suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from hydra.core.hydra_config import HydraConfig
-from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
-
-from simulator.cli.errors import REFUSED, JobCrashed, JobFailed, one_line
+from simulator.cli.errors import CRASHED, REFUSED, one_line
 from simulator.cli.overrides import FILES
-from simulator.cli.sweep.compose import HydraFiles
-from simulator.cli.sweep.lock import claimed
-from simulator.cli.sweep.objective import KEYS, split_objective
+from simulator.cli.sweep.lock import INSIDE, REPLACING, Busy, claimed, is_torn
+from simulator.cli.sweep.objective import KEYS, Objective
 from simulator.progress import hidden
-from traces.common.files import silence_output
+from simulator.results.files import REQUESTS, STEPS, SUMMARY, discard, is_complete
+from traces.common.yaml import dump_yaml
 
 # ---------------- Names of jobs, and of their folders.
 
@@ -60,100 +53,208 @@ def job_name(overrides: Iterable[str]) -> str:
     return " ".join(words) or DEFAULT
 
 
-def task_overrides(hydra: DictConfig) -> list[str]:
-    """Those that are not Hydra's own, as they were given."""
-    return OmegaConf.to_container(hydra.overrides.task, resolve=False)
+# ---------------- Jobs.
 
 
-# Of conf/config.yaml. Every process that composes a job imports this module.
-OmegaConf.register_new_resolver("folder_name", folder_name, replace=True)
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job as it is composed: plain data, which any process can be given."""
+
+    words: tuple[str, ...]  # its overrides, but Hydra's own
+    name: str  # as its line on the terminal calls it
+    path: str  # of its folder
+    config: Mapping[str, Any]
+    objective: Objective | None
+    hydra: Mapping[str, Any]  # Hydra's node
+    cwd: str  # which paths in it are relative to
+
+    @property
+    def folder(self) -> Path:
+        """Where its results go."""
+        return Path(self.path)
+
+    @property
+    def is_run(self) -> bool:
+        """Whether it is one run, rather than another task."""
+        return self.config.get("task", "run") == "run"
+
+    def identity(self) -> str | None:
+        """Of a run that can be found again; None for another task, or where it is refused."""
+        from simulator.engine.inputs import settled
+        from simulator.engine.run import identity_of
+
+        if not self.is_run:
+            return None
+        try:
+            return identity_of(settled(self.config))
+        except Exception as error:
+            if one_line(error) is None:
+                raise
+            return None  # the job says why
+
+    def is_finished(self) -> bool:
+        """Whether its results are there, whole; nothing is loaded for it."""
+        if not (self.folder / SUMMARY).exists() or is_torn(self.folder):
+            return False
+        identity = self.identity()
+        return identity is not None and is_complete(self.folder, identity)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What a job of a sweep says."""
 
-    value: float | None  # of the objective
+    value: float | None = None  # of the objective
     skipped: bool = False  # its results were there
-    text: str = ""  # that it would have printed
+    text: str = ""  # that it printed
+    failure: str | None = None  # a line, or the traceback of a fault of ours
+    status: int = 0
+
+    def shown(self, name: str) -> str:
+        """The failure of the job of that name, for the terminal."""
+        if "\n" in self.failure:
+            return f"{self.failure.rstrip()}\nerror: {name}: see above"
+        return f"error: {name}: {self.failure}"
 
 
-_waits = True
+def lost(why: str) -> Answer:
+    """Of a job whose process ended without an answer."""
+    return Answer(failure=f"no answer: {why}", status=CRASHED)
 
 
-@contextmanager
-def not_waiting() -> Iterator[None]:
-    """Within the block, jobs of this process raise `Busy` where another process does them."""
-    global _waits
-    _waits = False
+def found(job: Job) -> Answer | None:
+    """The answer of a job that is finished; None for one that is to be run."""
+    from simulator.results.printing import print_skipped
+
+    if not job.is_finished():
+        return None
     try:
-        yield
-    finally:
-        _waits = True
+        value = job.objective.value(job.folder) if job.objective else None
+    except Exception as error:
+        if one_line(error) is None:
+            raise
+        return None  # the job says why
+    out = io.StringIO()
+    print_skipped(job.folder, out)
+    return Answer(value, skipped=True, text=out.getvalue())
 
 
-def is_elsewhere(launcher: str) -> bool:
-    """Whether the launcher of that class runs jobs in other processes than ours."""
-    return not launcher.endswith(".BasicLauncher")
+def answered(job: Job, wait: bool = True, captured: bool = False) -> Answer:
+    """Perform a job of a sweep; whatever it raises, but what ends the sweep, is its answer.
 
+    Args:
+        wait: for another process that holds the folder.
+        captured: what it prints is in the answer, and it shows no progress.
 
-def job(cfg: DictConfig) -> Answer:
-    """Perform the job."""
-    running = HydraConfig.get()
-    swept = running.mode == RunMode.MULTIRUN
-    if not (swept and is_elsewhere(running.launcher._target_)):
-        return _guarded(cfg, swept, elsewhere=False)
-    with suppress(OSError):  # of a machine that has no such folder
-        os.chdir(running.runtime.cwd)  # paths are relative to where the sweep was started
-    with hidden(), redirect_stdout(io.StringIO()) as printed:
-        answer = _guarded(cfg, swept, elsewhere=True)
+    Raises:
+        Busy: see `wait`.
+    """
+    printed = io.StringIO()
+    try:
+        with redirect_stdout(printed) if captured else nullcontext():
+            with hidden() if captured else nullcontext():
+                answer = perform(job, job.name, wait)
+    except (Busy, BrokenPipeError):
+        raise
+    except Exception as error:
+        line = one_line(error)
+        if line is not None:
+            return Answer(failure=line, status=REFUSED)
+        return Answer(failure="".join(traceback.format_exception(error)), status=CRASHED)
     return replace(answer, text=printed.getvalue())
 
 
-def _guarded(cfg: DictConfig, swept: bool, elsewhere: bool) -> Answer:
-    """Perform it; failures become one line, or cross to the process that asked for the job."""
-    try:
-        return _perform(cfg, Path(HydraConfig.get().runtime.output_dir), swept)
-    except BrokenPipeError:  # the reader of our output has left; Hydra would call that an error
-        silence_output()
-        raise SystemExit(0) from None
-    except BaseException as error:
-        line = one_line(error)
-        if line is not None and swept:
-            raise JobFailed(line) from None
-        if line is not None:
-            print(f"error: {line}", file=sys.stderr)
-            raise SystemExit(REFUSED) from None
-        if elsewhere and isinstance(error, Exception):
-            raise JobCrashed("".join(traceback.format_exception(error))) from None
-        raise
+def answered_elsewhere(job: Job) -> Answer:
+    """As `answered`, in a process of a launcher's."""
+    with suppress(OSError):  # of a machine that has no such folder
+        os.chdir(job.cwd)
+    return answered(job, captured=True)
 
 
-def _perform(cfg: DictConfig, folder: Path, swept: bool) -> Answer:
-    from simulator.results.files import SUMMARY, discard
-    from simulator.studies import perform
+def perform(job: Job, name: str | None = None, wait: bool = True) -> Answer:
+    """Perform the job. name: inside a sweep. Raises as the task does, and Busy unless `wait`."""
+    from simulator.studies import perform as perform_task
 
-    summary, name = folder / SUMMARY, job_name(task_overrides(HydraConfig.get()))
-    with claimed(folder, _waits) as torn:
+    with claimed(job.folder, wait), _as_hydra_says(job):
         try:
-            if torn:  # the tables may not be of the summary's run
-                summary.unlink(missing_ok=True)
-            before = _stamp(summary)
-            config, objective = split_objective(OmegaConf.to_container(cfg, resolve=True))
-            files = HydraFiles(folder, cfg, HydraConfig.instance().cfg)
-            with files.kept(replacing=before is not None):
-                perform(config, folder, name if swept else None)
-            value = objective.value(folder) if objective else None
-            return Answer(value, skipped=before is not None and before == _stamp(summary))
+            with _files(job):
+                skipped = perform_task(job.config, job.folder, name)
+            value = job.objective.value(job.folder) if job.objective else None
+            return Answer(value, skipped)
         except BaseException:
-            discard(folder)
+            discard(job.folder)
             raise
 
 
-def _stamp(path: Path) -> tuple[int, int] | None:
-    """Of the file, as long as nobody writes it anew; None where there is none."""
+@contextmanager
+def _as_hydra_says(job: Job) -> Iterator[None]:
+    """The environment, working folder and logging that Hydra's node asks for."""
+    from hydra.core.utils import configure_log, env_override
+
+    node = job.hydra["job"]
+    with env_override(node["env_set"]):
+        logging = job.hydra["job_logging"]
+        if logging is not None and logging.get("root") is not None:
+            from omegaconf import OmegaConf
+
+            configure_log(OmegaConf.create({"hydra": job.hydra}).hydra.job_logging)
+        if not node["chdir"]:
+            yield
+            return
+        os.chdir(job.folder)
+        try:
+            yield
+        finally:
+            os.chdir(job.cwd)
+
+
+@contextmanager
+def _files(job: Job) -> Iterator[None]:
+    """Keep the job's configuration beside its results: written before the block.
+
+    In place of another run's it is written after it, and until then a mark says that the folder
+    may hold parts of two runs, should the process be killed in the block.
+    """
+    if not (job.folder / SUMMARY).exists():
+        _write_files(job)
+        yield
+        return
+    mark, before = job.folder / INSIDE / REPLACING, _stamps(job.folder)
+    mark.touch()
     try:
+        yield
+        if _stamps(job.folder) != before or not job.is_run:
+            _write_files(job)
+        mark.unlink()
+    except Exception:
+        if _stamps(job.folder) == before:
+            mark.unlink()
+        raise
+
+
+def _stamps(folder: Path) -> list[tuple[int, int] | None]:
+    """Of the results' files, as long as nobody writes them anew."""
+    return [_stamp(folder / name) for name in (REQUESTS, STEPS, SUMMARY)]
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    with suppress(FileNotFoundError):
         found = path.stat()
-    except FileNotFoundError:
-        return None
-    return found.st_ino, found.st_mtime_ns
+        return found.st_ino, found.st_mtime_ns
+    return None
+
+
+_NOT_KEPT = ("hydra_logging", "job_logging", "env", "searchpath", "callbacks", "verbose")
+
+
+def _write_files(job: Job) -> None:
+    """``.hydra``, or what `hydra.output_subdir` names in its place; nothing where it is null."""
+    subfolder = job.hydra["output_subdir"]
+    if subfolder is None:
+        return
+    place = job.folder / subfolder
+    place.mkdir(parents=True, exist_ok=True)
+    hydra = {key: value for key, value in job.hydra.items() if key not in _NOT_KEPT}
+    contents = {"config": job.config, "hydra": {"hydra": hydra}, "overrides": list(job.words)}
+    for name, content in contents.items():
+        (place / f"{name}.yaml").write_text(dump_yaml(content), encoding="utf-8")

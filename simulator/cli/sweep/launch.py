@@ -1,210 +1,196 @@
-"""Between Hydra's sweeper and its launcher.
-
-Finished runs are left out, failures get their one line and let the other jobs go on, and a sweep
-that is interrupted leaves no half runs, whichever launcher it uses.
-"""
+"""A sweep's jobs, run here or by a launcher of Hydra's, in the order and for whom a plan says."""
 
 from __future__ import annotations
 
-import _thread
 import logging
 import os
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
-from functools import cached_property
-from typing import Any, Self
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
-from hydra.core.plugins import Plugins
 from hydra.core.utils import JobReturn, JobStatus
-from hydra.types import HydraContext
-from omegaconf import DictConfig
+from hydra.plugins.launcher import Launcher
+from omegaconf import OmegaConf, open_dict
 
-from simulator.cli.errors import JobFailed, JobLost
-from simulator.cli.sweep.compose import Composing
-from simulator.cli.sweep.job import Answer, is_elsewhere, job_name, not_waiting
-from simulator.cli.sweep.lock import Busy, claimed
-from simulator.cli.sweep.progress import Planned, Sweep, planned
-from simulator.results.files import discard
-from simulator.results.printing import print_run
-from traces.common.errors import InputError
-from traces.common.files import silence_output
-from traces.common.json import loads
-
-SUBMITTED_ENDING_S = 5.0  # for jobs that were told to end
-FILES_S = 1  # until a file of a process on this disk is seen
+from simulator.cli.survey import Composer, Plan
+from simulator.cli.sweep import pool
+from simulator.cli.sweep.job import Answer, Job, answered, found
+from simulator.cli.sweep.lock import Busy
+from simulator.cli.sweep.progress import Sweep
 
 
-class Submitted:
-    """Within the block, the jobs that submitit starts are noted; ^C ends them.
+def is_elsewhere(launcher: str) -> bool:
+    """Whether the launcher of that class is another than Hydra's basic one, which is ours."""
+    return not launcher.endswith(".BasicLauncher")
 
-    launcher: its class; others than submitit's start none.
+
+def run_sweep(plan: Plan, composer: Composer, sweep: Sweep) -> None:
+    """Run the plan's jobs, or let its sweeper call for them; `sweep` keeps account.
+
+    Raises:
+        Exception: what a launcher or a sweeper raises by itself.
     """
-
-    def __init__(self, launcher: str) -> None:
-        self._used = "submitit" in launcher
-        self._here = launcher.endswith(".LocalLauncher")
-        self._jobs: list[Any] = []
-
-    def __enter__(self) -> Self:
-        if self._used:
-            from submitit import AutoExecutor
-
-            def map_array(executor: Any, *args: Any) -> list[Any]:
-                with _silent() if self._here else nullcontext():
-                    self._jobs = super(AutoExecutor, executor).map_array(*args)
-                for job in self._jobs if self._here else ():
-                    job._results_timeout_s = FILES_S
-                return self._jobs
-
-            AutoExecutor.map_array = map_array
-        return self
-
-    def __exit__(self, kind: type | None, *_: object) -> None:
-        if self._used:
-            del sys.modules["submitit"].AutoExecutor.map_array  # the inherited one is back
-        if kind is not None and not issubclass(kind, Exception):
-            self._end()
-
-    def _end(self) -> None:
-        for job in self._jobs:
-            job.cancel(check=False)
-        until = time.monotonic() + SUBMITTED_ENDING_S
-        while time.monotonic() < until and not all(job.done() for job in self._jobs):
-            time.sleep(0.05)
-
-    def answers(self) -> list[JobReturn]:
-        """Of every job, when all of them have ended; none where the launcher started none."""
-        return [_answer(job) for job in self._jobs]
+    folder = Path(os.path.abspath(plan.hydra.sweep.dir))
+    folder.mkdir(parents=True, exist_ok=True)
+    OmegaConf.save(plan.shared, folder / "multirun.yaml")
+    runs = Runs(plan, composer, sweep, folder)
+    if plan.arguments is not None:
+        _search(runs)
+        return
+    most = plan.hydra.sweeper.max_batch_size or len(plan.jobs)
+    for first in range(0, len(plan.jobs), most):
+        runs.launch(plan.jobs[first : first + most], first)
 
 
-@contextmanager
-def _silent() -> Iterator[None]:
-    """Processes that are started in the block write nothing on our stderr.
+class Runs:
+    """Runs jobs of a plan, some of them at a time."""
 
-    submitit's keepers of local jobs would, a traceback each, when ^C ends them; the jobs
-    themselves have logs of their own.
-    """
-    sys.stderr.flush()
-    saved, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nothing, 2)
-        yield
-    finally:
-        os.dup2(saved, 2)
-        os.close(saved)
-        os.close(nothing)
+    def __init__(self, plan: Plan, composer: Composer, sweep: Sweep, folder: Path) -> None:
+        self.plan, self.composer, self.sweep, self._folder = plan, composer, sweep, folder
+        with os.scandir(folder) as entries:  # runs before this sweep may be finished
+            self._resumed = any(entry.is_dir() for entry in entries)
+
+    def launch(self, words: Sequence[Sequence[str]], first: int) -> list[float | None]:
+        """Run a job for the overrides `words` each, numbered from `first` on; their objectives.
+
+        Lines are printed in the jobs' order, wherever and whenever they run.
+        """
+        lines = _Lines(self.sweep, first, len(words))
+        jobs = self._unfinished(words, first, lines)
+        if is_elsewhere(self.plan.launcher):
+            from simulator.cli.sweep.elsewhere import launch
+
+            launch(self.plan, list(jobs), lines)
+        else:
+            self._here(jobs, len(words), lines)
+        return lines.values()
+
+    def _unfinished(
+        self, words: Sequence[Sequence[str]], first: int, lines: _Lines
+    ) -> Iterator[tuple[int, Job]]:
+        for number, one in enumerate(words, first):
+            job = self.composer.job(one, number, str(self._folder))
+            lines.expect(number, job)
+            answer = found(job) if self._resumed else None
+            if answer is None:
+                yield number, job
+            else:
+                lines.take(number, answer)
+
+    def _here(self, jobs: Iterator[tuple[int, Job]], count: int, lines: _Lines) -> None:
+        """In this process, or in several; jobs that another sweep is at work on come last."""
+        many = pool.processes(count) if self._only_runs() else 1
+        waiting = []
+        for number, answer in pool.answers(jobs, many) if many > 1 else _one_by_one(jobs, lines):
+            if answer is None:
+                waiting.append(number)
+                lines.put_off(number)
+            else:
+                lines.take(number, answer)
+        for number in waiting:
+            lines.take(number, answered(lines.job(number)))
+
+    def _only_runs(self) -> bool:
+        """Whether no job is another task, which prints as it goes and has processes of its own."""
+        words = {word for job in self.plan.jobs for word in job if word.startswith("task=")}
+        return self.plan.shared.get("task") == "run" and words <= {"task=run"}
 
 
-def _answer(job: Any) -> JobReturn:
-    """What a job returned; a failure where it did not come to that."""
-    from submitit.core.utils import FailedJobError, UncompletedJobError
-
-    try:
-        return job.results()[0]
-    except (FailedJobError, UncompletedJobError) as error:
-        lines = [line for line in str(error).splitlines() if line.strip()]
-        reason = lines[-1].strip() if isinstance(error, FailedJobError) else "its process ended"
-        found = JobReturn(status=JobStatus.FAILED)
-        found.return_value = JobLost(f"no answer: {reason} (see {job.paths.stderr})")
-        return found
-
-
-PERIOD_S = 0.3
-SHARE = 0.05  # of the time at most goes into looking
-
-
-class Watch:
-    """While it is entered, a thread looks for finished runs; every run is found once.
-
-    Args:
-        found: called with each run.
-        out: where its line goes.
-    """
-
-    def __init__(self, runs: Sequence[Planned], found: Callable[[Planned], None], out) -> None:
-        self._open = {i: run for i, run in enumerate(runs) if run.config_hash is not None}
-        self.seen: set[int] = set()  # positions in `runs`
-        self._found, self._out = found, out
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._look_on, daemon=True)
-        self.reader_left = False  # nobody reads our output any more
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-        self._look()
-
-    def _look_on(self) -> None:
-        pause_s = PERIOD_S
-        while not self._stop.wait(pause_s):
-            begun = time.monotonic()
-            self._look()
-            pause_s = max(PERIOD_S, (time.monotonic() - begun) / SHARE)
-
-    def _look(self) -> None:
-        for index, run in list(self._open.items()):
-            summary = _summary(run)
-            if summary is not None:
-                del self._open[index]
-                self.seen.add(index)
-                self._found(run)
-                self._tell(run, summary)
-
-    def _tell(self, run: Planned, summary: dict[str, Any]) -> None:
-        if self.reader_left:
-            return
+def _one_by_one(
+    jobs: Iterable[tuple[int, Job]], lines: _Lines
+) -> Iterator[tuple[int, Answer | None]]:
+    for number, job in jobs:
         try:
-            print_run(summary, run.folder, run.name, self._out)
-        except BrokenPipeError:
-            self.reader_left = True
-            silence_output()
-            _thread.interrupt_main()
+            yield number, answered(job, wait=False)
+        except Busy:
+            yield number, None
 
 
-def _summary(run: Planned) -> dict[str, Any] | None:
-    """Of the finished run; None where there is none yet, or another configuration's."""
-    from simulator.results.files import SUMMARY
+class _Lines:
+    """Answers of jobs, told in the jobs' order."""
 
+    def __init__(self, sweep: Sweep, first: int, count: int) -> None:
+        self._sweep = sweep
+        self._order = deque(range(first, first + count))
+        self._jobs: dict[int, Job] = {}  # whose lines are still to be told
+        self._known: dict[int, Answer] = {}
+        self._values = dict.fromkeys(self._order)
+        sweep.show()
+
+    def expect(self, number: int, job: Job) -> None:
+        """The job of that number is about to run."""
+        self._jobs[number] = job
+
+    def job(self, number: int) -> Job:
+        return self._jobs[number]
+
+    def take(self, number: int, answer: Answer) -> None:
+        """A job has ended: its line, and those that waited for it."""
+        self._known[number] = answer
+        while self._order and self._order[0] in self._known:
+            told = self._order.popleft()
+            answer = self._known.pop(told)
+            self._values[told] = answer.value
+            self._sweep.tell(self._jobs.pop(told), answer)
+        self._sweep.show(len(self._known))
+
+    def put_off(self, number: int) -> None:
+        """The job comes last."""
+        self._order.remove(number)
+        self._order.append(number)
+
+    def values(self) -> list[float | None]:
+        """Of the objective, by job; None of a job that failed."""
+        return list(self._values.values())
+
+
+# ---------------- Sweepers that search.
+
+
+class Fed(Launcher):
+    """What Hydra's sweepers take for their launcher: it hands their jobs to ours."""
+
+    __module__ = "hydra_plugins.specsim"  # Hydra looks for launchers there alone
+    runs: Runs  # of the one search of a process
+
+    def setup(self, *, hydra_context: Any, task_function: Any, config: Any) -> None:
+        """Hydra's; nothing is needed."""
+
+    def launch(
+        self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
+    ) -> list[JobReturn]:
+        """Run the jobs; one that failed returns None, which no sweeper takes for a number."""
+        words = [[*self.runs.composer.hydras, *job] for job in job_overrides]
+        return [_returned(value) for value in self.runs.launch(words, initial_job_idx)]
+
+
+def _returned(value: float | None) -> JobReturn:
+    found = JobReturn(status=JobStatus.COMPLETED)
+    found.return_value = value
+    return found
+
+
+def _search(runs: Runs) -> None:
+    from hydra.core.plugins import Plugins
+    from hydra.types import HydraContext
+
+    Plugins.instance().register(Fed)
+    Fed.runs, shared = runs, runs.plan.shared
+    config = OmegaConf.masked_copy(shared, list(shared))
+    with open_dict(config.hydra):
+        config.hydra.launcher = {"_target_": f"{Fed.__module__}.{Fed.__name__}"}
+    context = HydraContext(config_loader=runs.composer.loader, callbacks=None)
+    sweeper = Plugins.instance().instantiate_sweeper(
+        hydra_context=context, task_function=answered, config=config
+    )
+    _quieten_optuna()
     try:
-        summary = loads((run.folder / SUMMARY).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    found = isinstance(summary, dict) and summary.get("config_hash") == run.config_hash
-    return summary if found else None
-
-
-ENDING_S = 3.0  # for processes that were told to end
-# What launchers raise about a process of theirs that is no more, by class name.
-_LOST = ("TerminatedWorkerError", "BrokenProcessPool", "WorkerCrashedError", "NodeDiedError")
-
-
-@contextmanager
-def launched_by(sweep: Sweep) -> Iterator[None]:
-    """Within the block, Hydra's sweepers get launchers that keep account in `sweep`."""
-    original = Plugins.instantiate_launcher
-
-    def instantiate(
-        self: Plugins, hydra_context: HydraContext, task_function: Any, config: DictConfig
-    ) -> Launch:
-        _quieten_optuna()
-        elsewhere = is_elsewhere(config.hydra.launcher._target_)
-        loader = Composing(hydra_context.config_loader, config, elsewhere)
-        context = HydraContext(config_loader=loader, callbacks=hydra_context.callbacks)
-        inner = original(self, context, task_function, config)
-        return (Elsewhere if elsewhere else Launch)(inner, loader, config, sweep)
-
-    Plugins.instantiate_launcher = instantiate
-    try:
-        yield
-    finally:
-        Plugins.instantiate_launcher = original
+        sweeper.sweep(list(runs.plan.arguments))
+    except Exception:
+        if not runs.sweep.status:  # of failures that were printed
+            raise
 
 
 def _quieten_optuna() -> None:
@@ -213,177 +199,3 @@ def _quieten_optuna() -> None:
     if optuna is not None:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         logging.getLogger("hydra_plugins.hydra_optuna_sweeper").setLevel(logging.CRITICAL)
-
-
-class Failed(JobReturn):
-    """A job's failure that was printed already: Hydra prints nothing about it any more."""
-
-    @property
-    def return_value(self) -> Any:
-        raise self._return_value
-
-    @return_value.setter
-    def return_value(self, value: Any) -> None:
-        self._return_value = value
-
-
-class Launch:
-    """A launcher whose jobs run one by one in this process."""
-
-    def __init__(self, inner: Any, loader: Composing, config: DictConfig, sweep: Sweep) -> None:
-        self._inner, self._loader, self._config, self._sweep = inner, loader, config, sweep
-
-    def launch(
-        self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
-    ) -> list[JobReturn]:
-        """Jobs that another process is at work on come last: two sweeps share the work."""
-        self._sweep.launch(len(job_overrides), self._config.hydra.sweep.dir)
-        jobs = list(enumerate(job_overrides, initial_job_idx))
-        found = []
-        for index, overrides in jobs:
-            with not_waiting():
-                found.append(self._one(overrides, index, self._known))
-        return [
-            answer or self._one(overrides, index, known=True)
-            for answer, (index, overrides) in zip(found, jobs, strict=True)
-        ]
-
-    def _one(self, overrides: Sequence[str], index: int, known: bool) -> JobReturn | None:
-        """Skip or run the job; None where another process is at work on it."""
-        skipped = self._skipped(self._plan(overrides)) if known else None
-        if skipped is not None:
-            return skipped
-        (found,) = self._inner.launch([overrides], index)
-        name = job_name(found.overrides)
-        if found.status == JobStatus.COMPLETED:
-            return self._answered(name, found.return_value)
-        if isinstance(found._return_value, Busy):
-            return None
-        return self._failed(name, found._return_value)
-
-    def _answered(self, name: str, answer: Answer) -> JobReturn:
-        self._sweep.finish(name, answer.value, answer.skipped)
-        return _completed(answer.value)
-
-    @cached_property
-    def _known(self) -> bool:
-        """Whether there were runs before this sweep, some of which may be finished."""
-        with suppress(OSError), os.scandir(self._config.hydra.sweep.dir) as entries:
-            return any(entry.is_dir() for entry in entries)
-        return False
-
-    def _plan(self, overrides: Sequence[str]) -> Planned:
-        config = self._loader.load_sweep_config(self._config, overrides)
-        self._loader.keep(overrides, config)
-        return planned(overrides, config)
-
-    def _skipped(self, job: Planned) -> JobReturn | None:
-        """The answer of a job whose results are there; None for one that is to be run."""
-        if not job.is_finished:
-            return None
-        objective = self._sweep.objective
-        try:
-            value = objective.value(job.folder) if objective else None
-        except InputError:
-            return None  # it will say so
-        self._sweep.skip(job.name, job.folder, value)
-        return _completed(value)
-
-    def _failed(self, name: str, error: BaseException) -> JobReturn:
-        """Print why; what is no failure that a job reports is raised.
-
-        A sweeper that looks for the best run is told; the others would stop at it.
-        """
-        if not isinstance(error, JobFailed):
-            raise error
-        self._sweep.fail(name, error)
-        if "n_trials" not in self._config.hydra.sweeper:
-            return _completed(None)
-        found = Failed(status=JobStatus.FAILED)
-        found.return_value = error
-        return found
-
-
-class Elsewhere(Launch):
-    """A launcher whose jobs run in other processes, all at once; they write into our folders."""
-
-    def launch(
-        self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
-    ) -> list[JobReturn]:
-        self._sweep.launch(len(job_overrides), self._config.hydra.sweep.dir)
-        jobs = [self._plan(overrides) for overrides in job_overrides]
-        skipped = [self._skipped(job) for job in jobs]
-        rest = [job for job, found in zip(jobs, skipped, strict=True) if found is None]
-        answers = iter(self._answers(rest, initial_job_idx) if rest else ())
-        return [found or next(answers) for found in skipped]
-
-    def _answers(self, jobs: list[Planned], first: int) -> list[JobReturn]:
-        watch = Watch(jobs, lambda job: self._sweep.finish(job.name, None), self._sweep.out)
-        submitted = Submitted(self._config.hydra.launcher._target_)
-        try:
-            with watch, submitted:
-                found = self._inner.launch([job.overrides for job in jobs], first)
-        except KeyboardInterrupt:
-            _tidy(jobs)
-            if watch.reader_left:
-                raise BrokenPipeError from None
-            raise
-        except Exception as error:
-            found = submitted.answers() or _lost(error, jobs)
-        told = [index in watch.seen for index in range(len(jobs))]
-        return [self._answer(*each) for each in zip(jobs, found, told, strict=True)]
-
-    def _answer(self, job: Planned, found: JobReturn, told: bool) -> JobReturn:
-        if found.status == JobStatus.FAILED:
-            return self._failed(job.name, found._return_value)
-        answer = found.return_value
-        if told:
-            self._sweep.consider(job.name, answer.value)
-            return _completed(answer.value)
-        print(answer.text, end="", file=self._sweep.out, flush=True)
-        return self._answered(job.name, answer)
-
-
-def _completed(value: Any) -> JobReturn:
-    found = JobReturn(status=JobStatus.COMPLETED)
-    found.return_value = value  # what the sweeper sees
-    return found
-
-
-def _lost(error: Exception, jobs: list[Planned]) -> list[JobReturn]:
-    """Answers where a process of the launcher's has died, and with it what the others answered.
-
-    Raises:
-        Exception: `error`, if it says something else.
-    """
-    if type(error).__name__ not in _LOST:
-        raise error
-    return [_lost_answer(job) for job in jobs]
-
-
-def _lost_answer(job: Planned) -> JobReturn:
-    if job.is_finished:
-        return _completed(Answer(None))
-    found = JobReturn(status=JobStatus.FAILED)
-    found.return_value = JobLost(
-        "no answer: a process of the sweep was killed, or out of memory; start it again to go on"
-    )
-    return found
-
-
-def _tidy(jobs: Sequence[Planned]) -> None:
-    """Remove what interrupted jobs have left, when their processes have ended."""
-    until = time.monotonic() + ENDING_S
-    rest = [job for job in jobs if job.folder is not None and job.folder.is_dir()]
-    while rest:
-        rest = [job for job in rest if not _is_tidy(job)]
-        if time.monotonic() > until:
-            return
-        time.sleep(0.05)
-
-
-def _is_tidy(job: Planned) -> bool:
-    with suppress(Busy, OSError), claimed(job.folder, wait=False):
-        discard(job.folder)
-        return True
-    return False

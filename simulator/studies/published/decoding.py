@@ -212,8 +212,8 @@ def _chain(predictions: tuple[Prediction, ...], domain: str) -> Prediction:
     return next(p for p in predictions if (p.cell.domain, p.cell.method) == (domain, "chain"))
 
 
-def run(cfg: Mapping[str, Any] | None = None) -> None:
-    """Print the comparison.
+def run(cfg: Mapping[str, Any] | None = None, folder: Path | None = None) -> None:
+    """Print the comparison; nothing is written into `folder`.
 
     Args:
         cfg: a configuration; its node ``published`` may name ``fit_domain`` (default gsm8k), or
