@@ -64,7 +64,7 @@ def launch(plan: Plan, jobs: list[tuple[int, Job]], lines: Any) -> None:
 
 
 class _Composed:
-    """What a launcher takes for Hydra's loader of configurations: the job is in its one override."""
+    """What a launcher takes for Hydra's loader of configurations: its one override is the job."""
 
     def load_sweep_config(self, master: DictConfig, overrides: Sequence[str]) -> DictConfig:
         config = OmegaConf.masked_copy(master, ["hydra"])

@@ -8,7 +8,7 @@ import os
 import re
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
+from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -151,9 +151,11 @@ def answered(job: Job, wait: bool = True, captured: bool = False) -> Answer:
     """
     printed = io.StringIO()
     try:
-        with redirect_stdout(printed) if captured else nullcontext():
-            with hidden() if captured else nullcontext():
-                answer = perform(job, job.name, wait)
+        with ExitStack() as stack:
+            if captured:
+                stack.enter_context(hidden())
+                stack.enter_context(redirect_stdout(printed))
+            answer = perform(job, job.name, wait)
     except (Busy, BrokenPipeError):
         raise
     except Exception as error:

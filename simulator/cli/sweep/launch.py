@@ -7,6 +7,7 @@ import os
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -152,7 +153,7 @@ class _Lines:
 class Fed(Launcher):
     """What Hydra's sweepers take for their launcher: it hands their jobs to ours."""
 
-    __module__ = "hydra_plugins.specsim"  # Hydra looks for launchers there alone
+    __module__ = "hydra_plugins.specsim"  # another name of ours: Hydra takes launchers of that
     runs: Runs  # of the one search of a process
 
     def setup(self, *, hydra_context: Any, task_function: Any, config: Any) -> None:
@@ -161,12 +162,26 @@ class Fed(Launcher):
     def launch(
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
     ) -> list[JobReturn]:
-        """Run the jobs; one that failed returns None, which no sweeper takes for a number."""
+        """Run the jobs, and return the number that each is judged by."""
         words = [[*self.runs.composer.hydras, *job] for job in job_overrides]
         return [_returned(value) for value in self.runs.launch(words, initial_job_idx)]
 
 
+class _Failed(JobReturn):
+    """Of a job whose failure was printed: Hydra's own would print it once more."""
+
+    @property
+    def return_value(self) -> Any:
+        raise JobFailed
+
+
+class JobFailed(Exception):
+    """A job of a search has failed."""
+
+
 def _returned(value: float | None) -> JobReturn:
+    if value is None:
+        return _Failed(status=JobStatus.FAILED)
     found = JobReturn(status=JobStatus.COMPLETED)
     found.return_value = value
     return found
@@ -176,6 +191,7 @@ def _search(runs: Runs) -> None:
     from hydra.core.plugins import Plugins
     from hydra.types import HydraContext
 
+    sys.modules[Fed.__module__] = sys.modules[__name__]
     Plugins.instance().register(Fed)
     Fed.runs, shared = runs, runs.plan.shared
     config = OmegaConf.masked_copy(shared, list(shared))
@@ -186,11 +202,8 @@ def _search(runs: Runs) -> None:
         hydra_context=context, task_function=answered, config=config
     )
     _quieten_optuna()
-    try:
+    with suppress(JobFailed):  # which was printed
         sweeper.sweep(list(runs.plan.arguments))
-    except Exception:
-        if not runs.sweep.status:  # of failures that were printed
-            raise
 
 
 def _quieten_optuna() -> None:

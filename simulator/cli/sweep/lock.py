@@ -49,9 +49,10 @@ def claimed(folder: Path, wait: bool = True) -> Iterator[None]:
 def _acquired(folder: Path, wait: bool) -> FileLock:
     path = folder / INSIDE / LOCK
     while True:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(path)
         try:
+            path.parent.mkdir(exist_ok=True)
             lock.acquire(timeout=0)
             return lock
         except FileNotFoundError:  # its folder went, as an empty one, in between

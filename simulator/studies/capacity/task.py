@@ -16,8 +16,6 @@ from simulator.studies.store import Store
 
 load = read_plan
 
-load = read_plan  # what `simulator.studies` checks
-
 
 def run(cfg: Mapping[str, Any], folder: Path) -> None:
     """Search, print, and write `capacity.json` and `capacity.csv` into `folder`.

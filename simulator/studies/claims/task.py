@@ -17,9 +17,6 @@ from simulator.studies.store import Store, play_all
 load = read_plan
 
 
-load = read_plan  # what `simulator.studies` checks
-
-
 def run(cfg: Mapping[str, Any], folder: Path) -> None:
     """Print the claims with their numbers, and write `claims.csv` and `claims.json`.
 

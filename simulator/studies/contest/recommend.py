@@ -16,8 +16,6 @@ from simulator.studies.store import Store
 
 load = read_recommend_plan
 
-load = read_recommend_plan  # what `simulator.studies` checks
-
 
 def run(cfg: Mapping[str, Any], folder: Path) -> None:
     """Recommend, print, and write `recommend.json` and `recommend.md` into `folder`.
