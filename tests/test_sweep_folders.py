@@ -9,9 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 
 from simulator.cli.main import main
-from simulator.cli.sweep.lock import Busy, claimed, leftovers
+from simulator.cli.sweep.lock import Busy, claimed
 from tests.sweeping import COMPOSED, RESULTS, ended, environment, remains, runs, start, until
 
 HOLDER = """
@@ -21,6 +22,16 @@ from simulator.cli.sweep.lock import claimed
 with claimed(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)
+"""
+TURNS = """
+import sys
+from pathlib import Path
+from simulator.cli.sweep.lock import claimed
+count = Path("count")
+for _ in range(25):
+    with claimed(Path(sys.argv[1])):
+        before = int(count.read_text()) if count.exists() else 0
+        count.write_text(str(before + 1))
 """
 GONE = 2**22 + 1  # above the largest process id of Linux
 
@@ -41,11 +52,18 @@ def test_a_folder_is_held_until_its_process_ends(here, holder):
     with pytest.raises(Busy), claimed(folder, wait=False):
         pass
     holder.kill()  # the system lets go of its lock
-    with claimed(folder) as torn:
-        assert leftovers(folder) == [folder / ".hydra/.lock"]
-        assert not torn
-    assert leftovers(folder) == []
+    with claimed(folder):
+        assert [path.name for path in (folder / ".hydra").iterdir()] == [".lock"]
     assert list(folder.iterdir()) == []
+
+
+def test_many_take_turns(here):
+    """A lock that its holder removes is no lock for who waited for it."""
+    command = [sys.executable, "-c", TURNS, "run"]
+    processes = [subprocess.Popen(command, env=environment()) for _ in range(4)]
+    assert [process.wait(timeout=60) for process in processes] == [0] * 4
+    assert Path("count").read_text() == "100"
+    assert list(Path("run").iterdir()) == []
 
 
 def test_a_folder_that_cannot_be_made():
@@ -61,7 +79,7 @@ def test_who_waits_comes_next(here, holder):
     holder.send_signal(signal.SIGTERM)
     assert ended(waiting)[0] == 0
     assert (here / "run/summary.json").exists()
-    assert leftovers(here / "run") == []
+    assert not remains(here)
 
 
 def test_only_files_of_processes_that_are_gone_are_cleared(here):
@@ -72,15 +90,9 @@ def test_only_files_of_processes_that_are_gone_are_cleared(here):
     users = here / "run/.notes.tmp"
     for path in (stale, own, alive, users):
         path.touch()
-    with claimed(here / "run") as torn:
-        assert not torn
+    with claimed(here / "run"):
+        pass
     assert sorted((here / "run").iterdir()) == sorted([alive, users])
-    assert leftovers(here / "run") == [alive]
-    (here / "run/.hydra").mkdir()
-    (here / f"run/.hydra/.config.yaml.{os.getppid()}.tmp").touch()  # or of another machine's
-    with claimed(here / "run") as torn:
-        assert torn  # killed while it replaced another run
-    assert leftovers(here / "run") == [alive]
 
 
 @pytest.fixture
@@ -101,20 +113,22 @@ def test_a_run_killed_while_it_replaced_another_is_run_again(here, words, capsys
     # As if that had been killed after its first table: the rest is still the first run's.
     for name in set(first) - {"requests.parquet"}:
         (here / "run" / name).write_bytes(first[name])
-    for name in ("config.yaml", "hydra.yaml", "overrides.yaml"):
-        (here / f"run/.hydra/.{name}.{GONE}.tmp").write_text("of the second")
+    (here / "run/.hydra/.replacing").touch()
     assert main([*words, "seed=1"]) == 0
     assert content(here / "run") == first
-    assert leftovers(here / "run") == []
+    assert not remains(here)
     assert "skipped" not in capsys.readouterr().out
 
 
-def test_a_refused_run_leaves_the_earlier_one_whole(here, words):
+def test_a_failed_run_leaves_the_earlier_one_whole(here, words, monkeypatch):
     assert main([*words, "seed=1"]) == 0
     before = content(here / "run")
-    assert main([*words, "policy._target_=simulator.policies.fixed_chain.FixedChain"]) == 0
-    assert main([*words, "seed=1"]) == 0
+    monkeypatch.setattr("simulator.engine.run._serve", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        main([*words, "seed=2"])
     assert content(here / "run") == before
+    assert not remains(here)
+    assert main([*words, "seed=1"]) == 0  # found, and not run
 
 
 def test_the_configuration_that_lies_there_is_the_results(here, recorded):
@@ -152,20 +166,28 @@ def test_killed_before_the_first_result(here, recorded):
     assert not remains(here / "out")
 
 
-def test_hydras_own_files_are_what_hydra_would_write(here, recorded):
+def test_where_the_configuration_lies(here, recorded):
     words = [f"trace={recorded}", "policy=autoregressive", "num_prompts=3", "seed=4"]
-    assert main([*words, "hydra.run.dir=run"]) == 0
-    (here / "ours").mkdir()
-    for name in ("config.yaml", "hydra.yaml", "overrides.yaml"):
-        (here / "run/.hydra" / name).rename(here / "ours" / name)
-    again = [*words, "hydra.run.dir=run", "hydra.output_subdir=.hydra"]  # Hydra writes them
-    assert main(again) == 0
-    for name in ("config.yaml", "overrides.yaml"):
-        assert (here / "run/.hydra" / name).read_bytes() == (here / "ours" / name).read_bytes()
-    hydra = (here / "run/.hydra/hydra.yaml").read_text()
-    assert (
-        hydra.replace("    - hydra.output_subdir=.hydra\n", "")
-        == (here / "ours/hydra.yaml").read_text()
-    )
+    assert main([*words, "hydra.run.dir=run", "hydra.output_subdir=kept"]) == 0
+    kept = here / "run/kept"
+    assert OmegaConf.load(kept / "config.yaml").seed == 4
+    assert OmegaConf.load(kept / "overrides.yaml") == [f"trace.recording={recorded}", *words[1:]]
+    hydra = OmegaConf.load(kept / "hydra.yaml").hydra
+    assert (hydra.mode, hydra.runtime.output_dir) == ("RUN", str(here / "run"))
+    assert (hydra.runtime.choices.policy, hydra.overrides.task[-1]) == ("autoregressive", "seed=4")
     assert main([*words, "hydra.run.dir=none", "hydra.output_subdir=null"]) == 0
     assert {path.name for path in (here / "none").iterdir()} == set(RESULTS)
+
+
+def test_hydras_own_settings_of_a_job(here, recorded, monkeypatch):
+    monkeypatch.delenv("SPECSIM_TOLD", raising=False)
+    words = ["policy=autoregressive", "num_prompts=3", "hydra.job.chdir=true", f"trace={recorded}"]
+    seen = []
+    monkeypatch.setattr(
+        "simulator.studies.perform",
+        lambda *_: seen.append((os.getcwd(), os.environ.get("SPECSIM_TOLD"))),
+    )
+    assert main([*words, "+hydra.job.env_set.SPECSIM_TOLD=yes", "hydra.run.dir=run"]) == 0
+    assert seen == [(str(here / "run"), "yes")]
+    assert os.getcwd() == str(here)
+    assert "SPECSIM_TOLD" not in os.environ

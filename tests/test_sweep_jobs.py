@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import pickle
-from contextlib import contextmanager
-
 import pytest
-from hydra import compose, initialize_config_dir
-from hydra.core.global_hydra import GlobalHydra
-from hydra.core.hydra_config import HydraConfig
-from omegaconf import OmegaConf, open_dict
+from hydra import compose
+from omegaconf import OmegaConf
 
-from simulator.cli.overrides import CONF
-from simulator.cli.survey import parse, survey
-from simulator.cli.sweep.compose import OURS, Composing
+from simulator.cli import survey
+from simulator.cli.survey import opened, parse, planned
 from simulator.cli.sweep.job import job_name
-from simulator.cli.sweep.progress import planned
+from traces.common.errors import InputError
 
 JOBS = [
     ["seed=1"],
@@ -26,85 +20,68 @@ JOBS = [
     ["+policy.nothing=1", "num_prompts=7", "~bounds.nodes"],
     ["request_rate=inf", "trace.domains=[code]", "task=rtable"],
     ["goodput={tpot:3}", "hydra.job.name=other", "burstiness=${seed}"],
+    ["latency.host={round_s:0.5}", "latency.host.node_s=1"],
+    ["seed=1", "++seed=2", "policy.width=3", "++policy.width=4"],
 ]
-
-
-@contextmanager
-def hydras(*words: str):
-    """Hydra's own loader, and a sweep's configuration as it gives it."""
-    with initialize_config_dir(str(CONF), job_name="simulator", version_base="1.3"):
-        master = compose("config", ["hydra.mode=MULTIRUN", *words], return_hydra_config=True)
-        with open_dict(master.hydra):
-            master.hydra.sweep.dir = "somewhere"
-        yield GlobalHydra.instance().config_loader(), master
 
 
 @pytest.mark.parametrize("job", JOBS, ids=" ".join)
 def test_a_job_is_composed_as_by_hydra(job):
-    with hydras("hydra.job.env_copy=[HOME]") as (loader, master):
-        expected = loader.load_sweep_config(master, job)
-        ours = Composing(loader, master, elsewhere=False)
-        ours.load_sweep_config(master, ["seed=9", *job[1:]])  # something to share
+    with opened(parse([])) as composer:
+        expected = OmegaConf.to_container(compose("config", job), resolve=True)
+        composer.settings(["seed=9", *job[1:]])  # something to share
         for _ in range(2):
-            found = ours.load_sweep_config(master, job)
-            assert OmegaConf.to_yaml(found) == OmegaConf.to_yaml(expected)
+            config, hydra = composer.settings(job)
+            assert config == expected
+    assert set(hydra["overrides"]["task"]) <= set(job)
 
 
-def test_settings_share_a_composition_and_other_words_do_not():
-    with hydras() as (loader, master):
-        ours = Composing(loader, master, elsewhere=False)
-        composed = []
-        original = loader.load_configuration
-        loader.load_configuration = lambda **words: composed.append(words) or original(**words)
+def test_values_share_a_composition_and_other_words_do_not(monkeypatch):
+    composed = []
+    monkeypatch.setattr("hydra.compose", lambda *given, **more: composed.append(given) or
+                        compose(*given, **more))  # fmt: skip
+    with opened(parse([])) as composer:
         for policy in ("cast", "ddtree"):
             for seed in range(3):
-                found = ours.load_sweep_config(master, [f"policy={policy}", f"seed={seed}"])
-                assert (found.policy.name, found.seed) == (policy, seed)
-        assert len(composed) == 2
-        Composing(loader, master, elsewhere=False).load_sweep_config(master, ["policy=cast"])
-        assert len(composed) == 3  # files may have changed since another sweep
+                words = [f"policy={policy}", f"seed={seed}", f"latency.draft_steps={seed + 1}"]
+                config, _ = composer.settings(words)
+                assert (config["policy"]["name"], config["seed"]) == (policy, seed)
+                assert config["latency"]["draft_steps"] == seed + 1
+    assert len(composed) == 2
 
 
-def test_a_loader_reaches_other_processes():
-    with hydras() as (loader, master):
-        ours = Composing(loader, master, elsewhere=True)
-        found = pickle.loads(pickle.dumps(ours)).load_sweep_config(master, ["seed=3"])
-        assert found.seed == 3
-        assert found.hydra.sweep.dir.endswith("/somewhere")
-        assert found.hydra.sweep.dir.startswith("/")
+def test_a_single_run_is_composed_once(monkeypatch):
+    composed = []
+    monkeypatch.setattr("hydra.compose", lambda *given, **more: composed.append(given) or
+                        compose(*given, **more))  # fmt: skip
+    with opened(parse(["policy=ddtree", "seed=3", "policy.nodes=7"])) as composer:
+        job = composer.job(planned(composer).jobs[0], None)
+    assert (job.config["policy"]["nodes"], job.config["seed"]) == (7, 3)
+    assert len(composed) == 1
 
 
-def test_a_sweep_keeps_no_record_of_our_word():
-    with hydras(OURS) as (loader, master):
-        ours = Composing(loader, master, elsewhere=False)
-        assert OURS not in OmegaConf.to_yaml(master)
-        assert master.hydra.output_subdir == ".hydra"
-        assert ours.load_sweep_config(master, ["seed=3"]).hydra.output_subdir is None
-
-
-def test_objectives_are_left_out_of_folders():
-    with hydras() as (loader, master):
-        ours = Composing(loader, master, elsewhere=False)
+def test_objectives_are_left_out_of_folders(here):
+    with opened(parse([])) as composer:
         words = ["++objective=output_throughput", "seed=3", "++direction=maximize"]
-        job = planned(words, ours.load_sweep_config(master, words))
-        assert job.folder.name == "seed=3"
-        same = planned(["seed=3"], ours.load_sweep_config(master, ["seed=3"]))
-        assert job.config_hash == same.config_hash is not None
+        jobs = [composer.job(one, 0, str(here)) for one in (words, ["seed=3"])]
+    assert {job.folder for job in jobs} == {here / "seed=3"}
+    assert jobs[0].identity() == jobs[1].identity() is not None
+    assert jobs[0].objective.name == "output_throughput"
 
 
 @pytest.mark.parametrize(
-    ("words", "why"),
+    ("pattern", "name"),
     [
-        (["hydra.sweep.subdir=${hydra.job.num}"], "its launcher gives the number"),
-        (["hydra.sweep.subdir=${hydra:job.name}"], "its job alone sees that"),
+        ("${hydra.job.num}", "4"),
+        ("${hydra:job.name}_${seed}", "simulator_3"),
+        ("x/${folder_name:${hydra.job.override_dirname}}", "x/seed=3"),
+        ("${policy.name}", "cast"),
     ],
 )
-def test_a_folder_that_is_not_known_yet(words, why, monkeypatch):
-    with hydras(*words) as (loader, master):
-        monkeypatch.setattr(HydraConfig.instance(), "cfg", master)  # as after a job
-        ours = Composing(loader, master, elsewhere=False)
-        job = planned(["seed=3"], ours.load_sweep_config(master, ["seed=3"]))
-        assert (job.folder, job.is_finished) == (None, False), why
+def test_names_of_folders(here, pattern, name):
+    words = [f"hydra.sweep.subdir='{pattern}'", "seed=3"]
+    with opened(parse([])) as composer:
+        assert composer.job(words, 4, str(here)).folder == here / name
 
 
 @pytest.mark.parametrize(
@@ -121,16 +98,45 @@ def test_files_are_shown_as_they_are_typed(words, shown):
     assert job_name(words) == shown
 
 
-def test_a_refused_job_is_never_finished():
-    with hydras() as (loader, master):
-        ours = Composing(loader, master, elsewhere=False)
-        job = planned([], ours.load_sweep_config(master, ["policy=cast", "policy.width=-1"]))
-        assert (job.config_hash, job.is_finished) == (None, False)
+def test_a_refused_job_is_never_finished(here):
+    with opened(parse([])) as composer:
+        job = composer.job(["policy=cast", "trace.recording=nowhere"], 0, str(here))
+    assert (job.identity(), job.is_finished()) == (None, False)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["seed=range(100000000)"],
+        ["seed=range(0,1e17)", "policy=cast,ddtree"],
+        ["seed=range(0,1000)", "max_concurrency=range(1,1000)"],
+    ],
+)
+def test_a_sweep_of_too_many_runs_is_refused_before_it_is_expanded(words, monkeypatch):
+    monkeypatch.setattr(survey, "_expanded", None)
+    command = parse(["-m", *words])
+    with opened(command) as composer, pytest.raises(InputError, match="accepted: up to 100000 in"):
+        planned(composer)
+
+
+def test_every_option_of_a_large_sweep_is_checked():
+    words = ["policy=cast,ddtree", "seed=range(0,300)", "latency=b300,mi355x", "max_concurrency=1"]
+    with opened(parse(["-m", *words])) as composer:
+        jobs = dict(planned(composer).sample())
+    assert {(job[0], job[2]) for job in jobs.values()} >= {
+        ("policy=cast", "latency=b300"),
+        ("policy=cast", "latency=mi355x"),
+        ("policy=ddtree", "latency=b300"),
+    }
+    assert len(jobs) == survey.MOST_CHECKED
 
 
 def test_what_is_known_of_a_command():
-    found = survey(parse(["-m", "seed=range(0,400)", "policy=cast"]))
+    with opened(parse(["-m", "seed=range(0,400)", "policy=cast"])) as composer:
+        found = planned(composer)
     assert found.total == 400
     assert found.launcher.endswith(".BasicLauncher")
-    assert not found.searches
-    assert survey(parse(["seed=1"])).total == 1
+    assert found.arguments is None
+    assert len(found.sample()) == survey.MOST_CHECKED
+    with opened(parse(["seed=1"])) as composer:
+        assert planned(composer).total == 1

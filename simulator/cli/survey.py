@@ -333,17 +333,19 @@ class Plan:
         return self.hydra.launcher._target_
 
     def sample(self) -> list[tuple[int, list[str]]]:
-        """Jobs to check, by their number: all, or of very many each of their values once."""
+        """Jobs to check, by their number: all; of very many each option once, and some values."""
         numbered = list(enumerate(self.jobs))
         if len(numbered) <= MOST_CHECKED:
             return numbered
+        kept: dict[int, list[str]] = {}
         seen: set[str] = set()
-        kept = []
-        for number, job in numbered:
-            if not seen.issuperset(job):
-                seen.update(job)
-                kept.append((number, job))
-        return kept
+        for scalars, most in ((False, len(numbered)), (True, MOST_CHECKED)):
+            for number, job in numbered:
+                new = {word for word in job if scalars or word.partition("=")[0] not in SCALARS}
+                if not new <= seen and len(kept) < most:
+                    kept[number] = job
+                    seen.update(job)
+        return sorted(kept.items())
 
 
 def planned(composer: Composer) -> Plan:
