@@ -100,7 +100,7 @@ def test_refusals(here, recorded, capsys, word):
         (["policy=autoregressive", "max_concurrency=1,0"], "max_concurrency is 0"),
         (["policy=fixed_chain", "policy.length=2,8"], "policy.length is 8; accepted: 1 to 7"),
         (["experiment=concurrency_sweep", "max_concurrency=-1"], "max_concurrency is -1"),
-        (["seed=interval(0,3)"], "sweep type"),
+        (["seed=interval(0,3)"], "seed is interval(0,3); accepted: values"),
     ],
 )
 def test_a_sweep_is_checked_before_its_first_job(here, recorded, capsys, words, says):

@@ -400,6 +400,9 @@ def _expanded(overrides: Sequence[Any]) -> list[list[str]]:
         key = override.get_key_element()
         if override.is_delete():
             values[key] = [override.input_line]
+        elif override.is_sweep_override() and not override.is_discrete_sweep():
+            name, value = typed(override)
+            raise InputError(f"{name} is {value}; accepted: values, choice(...), range(...)")
         elif override.is_sweep_override():
             values[key] = [f"{key}={text}" for text in override.sweep_string_iterator()]
         else:
