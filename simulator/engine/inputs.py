@@ -11,11 +11,9 @@ from typing import Any
 import numpy as np
 
 from simulator.cost import StepCost, build_step_cost
-from simulator.engine.fingerprint import file_hash, identity
 from traces.common.errors import InputError
 from traces.recordings.catalog import recording_path
 from traces.recordings.files import read_recording
-from traces.recordings.manifest import shard_paths
 from traces.recordings.recording import Recording
 
 FILES = (".csv", ".yaml", ".draft.csv", ".prefill.csv")  # of a latency profile
@@ -91,19 +89,6 @@ def load_recording(trace: Mapping[str, Any], per_round: bool = False) -> Recordi
             "other rounds can be played; accepted with it: task=rtable"
         )
     return recording
-
-
-def recording_hash(name: Any) -> str:
-    """sha256 of the files of a recording, which is not loaded.
-
-    Raises:
-        InputError: as `load_recording` does.
-    """
-    if not isinstance(name, str):
-        raise InputError(f"trace.recording is {name!r}; accepted: a name, or a path to a file")
-    path = recording_path(name)
-    files = [path, *shard_paths(path)] if path.suffix == ".json" else [path]
-    return identity({"files": [file_hash(file) for file in files]})
 
 
 @lru_cache(maxsize=8)

@@ -20,13 +20,7 @@ from simulator.engine.arrivals import (
 )
 from simulator.engine.compiled import eligible, pays
 from simulator.engine.fingerprint import identity, named_files, sources
-from simulator.engine.inputs import (
-    choose_sequences,
-    load_cost,
-    load_recording,
-    recording_hash,
-    typical_context,
-)
+from simulator.engine.inputs import choose_sequences, load_cost, load_recording, typical_context
 from simulator.engine.settings import GROUPS, OPTIONAL, SCALARS, Settings, read_settings
 from simulator.engine.traffic_file import Lengths
 from simulator.orders.specs import Order
@@ -94,7 +88,7 @@ class Job:
 
 
 def identity_of(cfg: Mapping[str, Any], entry: str = __name__) -> str:
-    """sha256 of what determines the results of a settled configuration; loads no recording.
+    """sha256 of what determines the results of a settled configuration; nothing is fitted.
 
     entry: a module that makes something of the run: its sources count as well.
 
@@ -104,7 +98,7 @@ def identity_of(cfg: Mapping[str, Any], entry: str = __name__) -> str:
     names = {*GROUPS, *OPTIONAL, *SCALARS} - {"task"}
     parts = {
         "config": {key: value for key, value in cfg.items() if key in names},
-        "recording": recording_hash(cfg["trace"].get("recording")),
+        "recording": load_recording(cfg["trace"]).content_hash,
         "profile": repr(load_cost(cfg["latency"]).profile),
         "sources": sources(entry, cfg["policy"]),
         "files": named_files([cfg["policy"], cfg.get("workload") or {}]),
