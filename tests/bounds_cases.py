@@ -6,7 +6,7 @@ import numpy as np
 
 from simulator.cost import StepCost
 from simulator.orders import ABSENT, ChainOrder, OrderTable
-from simulator.studies.bounds import BoundedTexts, Options
+from simulator.studies.bounds.options import BoundedTexts, Options
 from traces.profiles.header import ProfileHeader
 from traces.profiles.profile import LatencyProfile
 from traces.profiles.tables import DraftRow, VerifyRow

@@ -11,20 +11,22 @@ from simulator.cost import StepCost, find_profile
 from simulator.cost.host import HostOverhead
 from simulator.orders import BestFirstOrder, ChainOrder, StaticOrder, build_order, replay
 from simulator.policies.checks import verifies_trees
-from simulator.studies.bounds import (
+from simulator.studies.bounds.options import (
     BoundedTexts,
-    best_rounds,
-    best_schedule,
     breakpoints,
     free_options,
-    least_left,
+    lone_prices,
     order_options,
     pool_prefix,
-    price_of,
-    ratio_rounds,
     table_prefix,
 )
-from simulator.studies.bounds.options import lone_prices
+from simulator.studies.bounds.schedule import (
+    best_rounds,
+    best_schedule,
+    least_left,
+    price_of,
+    ratio_rounds,
+)
 from tests.bounds_cases import (
     all_texts,
     enumerated,

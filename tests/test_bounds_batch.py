@@ -1,8 +1,7 @@
-"""O4 by enumeration, O5 against enumeration, against every step, and against simulated servers."""
+"""O5 against enumeration, against every step, and against simulated servers."""
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -10,22 +9,18 @@ import pytest
 
 from simulator.cost import StepCost, find_profile
 from simulator.cost.host import HostOverhead
-from simulator.orders import ABSENT, BestFirstOrder, ChainOrder, build_order
+from simulator.orders import BestFirstOrder, ChainOrder, build_order
 from simulator.policies.checks import verifies_trees
 from simulator.policy import Policy
-from simulator.studies.bounds import (
+from simulator.studies.bounds.batched import (
+    StepFloor,
     batched_bound,
-    best_budget,
-    best_schedule,
-    breakpoints,
-    exact_gains,
-    free_options,
-    least_left,
-    order_options,
-    pool_prefix,
-    water_filling,
+    host_shares,
+    options_at,
+    total_left,
 )
-from simulator.studies.bounds.batched import StepFloor, host_shares, options_at, total_left
+from simulator.studies.bounds.options import breakpoints, free_options, order_options, pool_prefix
+from simulator.studies.bounds.schedule import best_schedule, least_left
 from tests.bounds_cases import all_texts, assert_steps_cover, random_profile
 from tests.serving import serve
 from tests.synthetic import make_hidden, make_pool
@@ -44,69 +39,6 @@ COSTS = {
 
 def rng(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
-
-
-def random_ranks(draws, batch: int, depths: int, gap: float) -> np.ndarray:
-    """(B, D) ranks with geometric gaps between depths, cut at a random depth."""
-    ranks = np.cumsum(draws.geometric(gap, (batch, depths)), axis=1)
-    held = draws.integers(0, depths + 1, batch)[:, None]
-    return np.where(np.arange(depths) < held, ranks, ABSENT)
-
-
-def by_enumeration(ranks: np.ndarray, budget: int) -> list[int]:
-    """Most accepted with 0..budget nodes, over all combinations of depths."""
-    best = [0] * (budget + 1)
-    for depths in itertools.product(range(ranks.shape[1] + 1), repeat=len(ranks)):
-        nodes = sum(int(row[d - 1]) for row, d in zip(ranks, depths) if d)
-        for m in range(nodes, budget + 1):
-            best[m] = max(best[m], sum(depths))
-    return best
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_knapsack_is_exact(seed):
-    ranks = random_ranks(rng(seed), batch=4, depths=4, gap=0.4)
-    gains, widths = exact_gains(ranks, 14)
-    assert gains.tolist() == by_enumeration(ranks, 14)
-    assert widths.sum() <= 14
-    assert (ranks <= widths[:, None]).sum() == gains[-1]
-    assert water_filling(ranks, 14)[0] <= gains[-1]
-    assert water_filling(ranks, 14)[1].sum() == 14
-
-
-def test_greedy_filling_is_no_bound():
-    """B = 8, M = 64: exact far above greedy, which is hardly better than 8 nodes each.
-
-    Published in kind: 26.75 against 20.97 and 20.73 (mean accepted of a synthetic batch).
-    """
-    draws = rng(11)
-    exact, greedy, uniform = [], [], []
-    for _ in range(200):
-        ranks = random_ranks(draws, batch=8, depths=7, gap=0.35)
-        exact.append(exact_gains(ranks, 64)[0][-1])
-        greedy.append(water_filling(ranks, 64)[0])
-        uniform.append((ranks <= 8).sum())
-    assert np.mean(greedy) >= np.mean(uniform)
-    assert np.mean(exact) > 1.1 * np.mean(greedy)
-
-
-def test_greedy_filling_by_hand():
-    """One hit behind three misses, one at once: greedy spreads, exact takes the whole path."""
-    ranks = np.array([[4, 5, 6], [1, ABSENT, ABSENT]])
-    assert exact_gains(ranks, 6)[0].tolist() == [0, 1, 1, 1, 1, 2, 3]
-    assert exact_gains(ranks, 7)[0][-1] == 4
-    # The hit first, then the emptier request, of equals the first: nothing more until 4 and 2.
-    accepted, widths = water_filling(ranks, 5)
-    assert (accepted, widths.tolist()) == (1, [3, 2])
-    accepted, widths = water_filling(ranks, 6)
-    assert (accepted, widths.tolist()) == (2, [4, 2])
-
-
-def test_best_budget_by_hand():
-    gains, step_s = np.array([0, 1, 1, 3]), np.array([2.0, 2.5, 3.0, 6.0])
-    assert best_budget(gains, step_s, 0.0) == 3
-    assert best_budget(gains, step_s, 0.7) == 1  # -1.4, -.75, -1.1 and -1.2
-    assert best_budget(gains, step_s, 3.0) == 0
 
 
 @pytest.mark.parametrize("name", COSTS)

@@ -74,29 +74,3 @@ def follow(start, choice):
             visited[s] = True
             s += 1 if choice[s] == PLAIN else choice[s] + 1
     return visited
-
-
-@njit(cache=True, nogil=True)
-def multiple_choice(hit_rank, budget):
-    """dp = 0; per request dp'[m] = max(dp[m], max_d dp[m - k_d] + d): (budget + 1,) and choices.
-
-    Args:
-        hit_rank: (B, D) rising ranks; those beyond the budget are never taken.
-
-    Returns:
-        (budget + 1,) most accepted tokens with m nodes, (B, budget + 1) d taken by each request
-        when the requests up to it have m nodes.
-    """
-    gains = np.zeros(budget + 1, np.int64)
-    taken = np.zeros((len(hit_rank), budget + 1), np.int64)
-    for i in range(len(hit_rank)):
-        before = gains.copy()
-        for m in range(budget + 1):
-            for d in range(hit_rank.shape[1]):
-                k = hit_rank[i, d]
-                if k > m:
-                    break
-                if before[m - k] + d + 1 > gains[m]:
-                    gains[m] = before[m - k] + d + 1
-                    taken[i, m] = d + 1
-    return gains, taken

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from simulator.cost import Source
+from simulator.cost import Source, StepCost
+from simulator.orders import order_table
+from simulator.orders.specs import BestFirstOrder
 from simulator.policies.checks import verifies_trees
+from simulator.results.printing import short_path
 from simulator.results.summary import latency_facts, trace_facts, what_if_reason
 from simulator.studies.bounds.batched import batched_bound
 from simulator.studies.bounds.options import (
+    BoundedTexts,
     breakpoints,
     free_options,
     order_options,
@@ -28,7 +32,9 @@ from simulator.studies.bounds.schedule import (
     price_of,
     ratio_rounds,
 )
-from simulator.studies.bounds.task import Request
+from simulator.studies.report import digits
+from traces.common.table import Table
+from traces.recordings.recording import Recording
 
 FORMAT, VERSION = "specdec-bounds", 1
 COLUMNS = {
@@ -42,10 +48,20 @@ COLUMNS = {
 }
 
 
-def report(request: Request) -> dict[str, Any]:
-    """What `bounds.json` holds: throughputs in output tokens/s, seconds of the server in all."""
-    from simulator.orders import order_table
+@dataclass(frozen=True, slots=True)
+class BoundsRequest:
+    """What to bound: every policy that serves these texts, at these constant batch sizes."""
 
+    config: Mapping[str, Any]
+    recording: Recording
+    texts: BoundedTexts
+    cost: StepCost
+    order: BestFirstOrder
+    batches: tuple[int, ...]
+
+
+def report(request: BoundsRequest) -> dict[str, Any]:
+    """What `bounds.json` holds: throughputs in output tokens/s, seconds of the server in all."""
     table = order_table(request.order, request.recording)
     texts, reason = request.texts, what_if_reason(request)
     prefix = np.maximum(
@@ -67,7 +83,7 @@ def report(request: Request) -> dict[str, Any]:
     }
 
 
-def _batch(request: Request, batch: int, table, prefix: np.ndarray) -> dict[str, Any]:
+def _batch(request: BoundsRequest, batch: int, table, prefix: np.ndarray) -> dict[str, Any]:
     found = dict(_alone(request, table, prefix)) if batch == 1 else {}
     found |= dict(_batched(request, batch, table, prefix))
     entries = {name: _entry(request, schedule) for name, schedule in found.items()}
@@ -80,7 +96,7 @@ def _batch(request: Request, batch: int, table, prefix: np.ndarray) -> dict[str,
     }
 
 
-def _alone(request: Request, table, prefix: np.ndarray) -> Iterator[tuple[str, Schedule]]:
+def _alone(request: BoundsRequest, table, prefix: np.ndarray) -> Iterator[tuple[str, Schedule]]:
     options = order_options(table, request.texts, request.cost)
     yield "o1_ratio", ratio_rounds(options)
     yield "o1_price", best_rounds(options, price_of(options))
@@ -89,7 +105,7 @@ def _alone(request: Request, table, prefix: np.ndarray) -> Iterator[tuple[str, S
     yield "o3", best_schedule(free)
 
 
-def _batched(request: Request, batch: int, table, prefix) -> Iterator[tuple[str, Schedule]]:
+def _batched(request: BoundsRequest, batch: int, table, prefix) -> Iterator[tuple[str, Schedule]]:
     texts, depth = request.texts, np.arange(table.depths + 1)
     widths = {
         "o5": breakpoints(table, texts.anchors),
@@ -103,7 +119,7 @@ def _batched(request: Request, batch: int, table, prefix) -> Iterator[tuple[str,
         yield name, bound.schedule
 
 
-def _entry(request: Request, schedule: Schedule) -> dict[str, float]:
+def _entry(request: BoundsRequest, schedule: Schedule) -> dict[str, float]:
     rounds, drafted = len(schedule.width), schedule.drafted
     return _rate(request, float(schedule.seconds.sum())) | {
         "tokens_per_round": len(request.texts.anchors) / rounds,
@@ -112,7 +128,7 @@ def _entry(request: Request, schedule: Schedule) -> dict[str, float]:
     }
 
 
-def _plain(request: Request, batch: int) -> dict[str, float]:
+def _plain(request: BoundsRequest, batch: int) -> dict[str, float]:
     """Plain decoding, each text as if its batch stood where it stands: no bound, what it takes."""
     at, count = np.unique(request.texts.context, return_counts=True)
     one = np.ones(batch, np.int64)
@@ -121,12 +137,12 @@ def _plain(request: Request, batch: int) -> dict[str, float]:
     return _rate(request, float((step_s * count).sum()) / batch)
 
 
-def _rate(request: Request, decode_s: float) -> dict[str, float]:
+def _rate(request: BoundsRequest, decode_s: float) -> dict[str, float]:
     seconds = decode_s + float(request.texts.prefill_s(request.cost).sum())
     return {"output_throughput": int(request.texts.tokens.sum()) / seconds, "seconds": seconds}
 
 
-def _sources(request: Request, batch: int, nodes: int) -> list[str]:
+def _sources(request: BoundsRequest, batch: int, nodes: int) -> list[str]:
     """Origins of the step times in play: plain steps and drafted ones, at every context's end."""
     context, bits = request.texts.context, 0
     for kv in (int(context.min()), int(context.max())):
@@ -139,21 +155,15 @@ def _sources(request: Request, batch: int, nodes: int) -> list[str]:
 
 def print_report(result: Mapping[str, Any], path: Path) -> None:
     """A row per batch size, then what the columns are."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    for heading in ("batch", *COLUMNS.values()):
-        table.add_column(heading, justify="right", no_wrap=True)
+    rows = []
     for entry in result["batches"]:
         found = entry["bounds"]
         rates = [found[key]["output_throughput"] if key in found else None for key in COLUMNS]
-        shown = ("-" if rate is None else f"{rate:.1f}" for rate in rates)
-        table.add_row(str(entry["batch"]), *shown)
+        rows.append([str(entry["batch"]), *(digits(rate, 1) for rate in rates)])
     print("\n".join(_heading(result)))
-    Console(highlight=False).print(table)
+    Table(["batch", *COLUMNS.values()], rows, align="r" * (1 + len(COLUMNS))).emit("table")
     print("\n".join(_legend(result)))
-    print(f"results in {os.path.relpath(path)}")
+    print(f"results in {short_path(path)}")
 
 
 def _heading(result: Mapping[str, Any]) -> Iterator[str]:

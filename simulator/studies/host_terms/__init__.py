@@ -4,10 +4,8 @@ Measured rounds, one a line, leave host terms over when the profile's draft and 
 out. They are fitted on a part of the rounds and judged on the rest, and written as a latency
 configuration (`latency=FILE.yaml`).
 
-Elsewhere the analysis neither simulates nor fits, and imports nothing of the simulator. Here the
-price of a round and the fit of its terms are the simulator's own (`simulator.cost`), because a
-second pricing of the same profile could differ from the one it is judged for. So this command, and
-it alone, imports that package, when it runs.
+The price of a round and the fit of its terms are those of `simulator.cost`, so this is a study; the
+analysis, which neither simulates nor fits, only finds it by name.
 """
 
 from __future__ import annotations
@@ -42,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, _command: str = "") -> list[Path]:
-    """HostFit, print and, with --out, write.
+    """Fit, print and, with --out, write.
 
     Raises:
         InputError: a bad file, profile or option.
@@ -51,17 +49,27 @@ def run(args: argparse.Namespace, _command: str = "") -> list[Path]:
     from simulator.studies.host_terms.report import print_fit, write_latency
     from simulator.studies.host_terms.rounds import read_rounds
 
-    if not 0 < args.hold_out < 1:
-        raise InputError(f"--hold-out is {args.hold_out:g}; accepted: above 0, below 1")
-    if args.seed < 0:
-        raise InputError(f"--seed is {args.seed}; accepted: at least 0")
-    if args.context is not None and not 0 < args.context < 1e12:
-        raise InputError(f"--context is {args.context:g}; accepted: tokens above 0")
+    for name, value, good, accepted in (
+        ("--hold-out", args.hold_out, 0 < args.hold_out < 1, "above 0, below 1"),
+        ("--seed", args.seed, args.seed >= 0, "at least 0"),
+        (
+            "--context",
+            args.context,
+            args.context is None or 0 < args.context < 1e12,
+            "tokens above 0",
+        ),
+    ):
+        if not good:
+            raise InputError(f"{name} is {value:g}; accepted: {accepted}")
     if args.out is not None and args.out.suffix != ".yaml":
         raise InputError(f"--out is {args.out}; accepted: a path that ends in .yaml")
-    rounds = read_rounds(args.rounds)
     found = fit_rounds(
-        rounds, args.profile, args.packing, args.context, hold_out=args.hold_out, seed=args.seed
+        read_rounds(args.rounds),
+        args.profile,
+        args.packing,
+        args.context,
+        hold_out=args.hold_out,
+        seed=args.seed,
     )
     print_fit(found)
     return [] if args.out is None else [write_latency(args.out, found)]

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from simulator.cost import Source, StepCost, find_profile
+from simulator.cost.host import fit_host, term_counts
 from simulator.studies.host_terms.rounds import MeasuredRounds
 
 # In this order a term is taken if it is no sum of those before it. A step's constants come first,
@@ -79,8 +81,6 @@ def fit_rounds(
     Raises:
         InputError: an unknown profile, or too few rounds for the share.
     """
-    from simulator.cost.host import fit_host
-
     device = _device(rounds, profile, packing, context)
     held = _held_out(len(rounds), hold_out, seed)
     fitted = ~held
@@ -131,8 +131,6 @@ class _Device:
 
 def _device(rounds: MeasuredRounds, profile: str, packing: str, context: float | None) -> _Device:
     """Draft and verify of every round, as the simulator prices them; a stated draft as it is."""
-    from simulator.cost import Source, StepCost, find_profile
-
     cost = StepCost(find_profile(profile), packing=packing)
     where, said = _contexts(rounds, cost.profile, context)
     times = [
@@ -186,8 +184,6 @@ def _terms(
     rounds: MeasuredRounds, fitted: np.ndarray
 ) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
     """Columns (n,) of the terms that the fitted rounds tell apart, and those they do not."""
-    from simulator.cost.host import term_counts
-
     none = np.zeros(len(rounds))
     counts = term_counts(
         drafted=rounds.drafted,
@@ -200,8 +196,7 @@ def _terms(
         finer=True,
     )
     kept: dict[str, np.ndarray] = {}
-    merged = []
-    basis: list[np.ndarray] = []  # orthonormal
+    merged, basis = [], np.zeros((int(fitted.sum()), 0))  # orthonormal columns
     for name in ORDER:
         column = counts[name][fitted]
         length = float(np.linalg.norm(column))
@@ -209,11 +204,10 @@ def _terms(
             continue
         rest = column / length
         for _ in range(2):  # twice, or rounding stays behind
-            for one in basis:
-                rest = rest - (one @ rest) * one
+            rest = rest - basis @ (basis.T @ rest)
         own = float(np.linalg.norm(rest))
-        if own > _RANK and len(basis) < int(fitted.sum()):
-            basis.append(rest / own)
+        if own > _RANK and basis.shape[1] < len(basis):
+            basis = np.column_stack([basis, rest / own])
             kept[name] = counts[name]
         else:
             merged.append(name)

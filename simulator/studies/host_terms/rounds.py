@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,11 +15,43 @@ from traces.common.columns import COUNTS, FLAGS, SECONDS, WHOLE, read_columns
 from traces.common.errors import InputError
 from traces.common.json import first_twice
 
-REQUIRED = ("batch", "width", "round_ms", "committed")
-OPTIONAL = ("draft_ms", "context", "tree", "drafted", "nodes", "ordered", "graph")
 STEPS = "steps.parquet"
 MOST_BATCH = 100_000  # every request of a round is priced
 FEWEST = 4  # rounds: two to fit, two to judge
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """What a cell may be; `whole`: a whole number."""
+
+    least: float
+    most: float
+    accepted: str
+    whole: bool = False
+
+    def holds(self, value: float) -> bool:
+        inside = self.least <= value <= self.most
+        return inside and (not self.whole or value == int(value))
+
+
+_NEAR_0 = 1e-300  # the least number above 0
+_WHOLE = Column(0, 1e9, "a whole number of at least 0", whole=True)
+_FLAG = Column(0, 1, "true or false, 1 or 0", whole=True)
+REQUIRED = {
+    "batch": Column(1, MOST_BATCH, f"1 to {MOST_BATCH}", whole=True),
+    "width": _WHOLE,
+    "round_ms": Column(_NEAR_0, 1e9, "a finite number of milliseconds above 0"),
+    "committed": _WHOLE,
+}
+COLUMNS = REQUIRED | {
+    "draft_ms": Column(0, 1e9, "a finite number of milliseconds from 0"),
+    "context": Column(_NEAR_0, 1e12, "tokens above 0"),
+    "tree": _FLAG,
+    "drafted": _FLAG,
+    "nodes": _WHOLE,
+    "ordered": _WHOLE,
+    "graph": _WHOLE,
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,37 +82,27 @@ class MeasuredRounds:
 
 
 def read_rounds(path: Path) -> MeasuredRounds:
-    """MeasuredRounds of a CSV file, or the steps of a live run's folder.
+    """Rounds of a CSV file, or the steps of a live run's folder.
 
     Raises:
         InputError: naming file, row, column, value and what is accepted.
     """
-    if path.is_dir():
-        return _read_run(path)
-    columns = _read_csv(path)
-    found = _rounds(path, path.read_bytes(), columns)
-    if len(found) < FEWEST:
-        raise InputError(f"{path}: {len(found)} rounds; accepted: at least {FEWEST}")
-    return found
-
-
-def _rounds(path: Path, content: bytes, columns: dict[str, np.ndarray]) -> MeasuredRounds:
+    path, columns = (path / STEPS, _read_run(path)) if path.is_dir() else (path, _read_csv(path))
     batch, width = columns["batch"].astype(np.int64), columns["width"].astype(np.int64)
-    drafted = columns.get("drafted", width > 0).astype(bool)
-    nodes = columns.get("nodes", batch * width).astype(np.int64)
-    more = {name: columns.get(name) for name in ("draft_ms", "context", "ordered", "graph")}
-    tree = columns.get("tree")
+    if len(batch) < FEWEST:
+        raise InputError(f"{path}: {len(batch)} rounds; accepted: at least {FEWEST}")
+    drafted, tree = columns.get("drafted", width > 0).astype(bool), columns.get("tree")
     return MeasuredRounds(
         path,
-        hashlib.sha256(content).hexdigest(),
+        hashlib.sha256(path.read_bytes()).hexdigest(),
         batch,
         width,
-        nodes,
-        columns["round_ms"],
-        columns["committed"],
-        drafted,
-        None if tree is None else tree.astype(bool) & drafted,
-        **more,
+        nodes=columns.get("nodes", batch * width).astype(np.int64),
+        round_ms=columns["round_ms"],
+        committed=columns["committed"],
+        drafted=drafted,
+        tree=None if tree is None else tree.astype(bool) & drafted,
+        **{name: columns.get(name) for name in ("draft_ms", "context", "ordered", "graph")},
     )
 
 
@@ -98,8 +120,8 @@ def _read_csv(path: Path) -> dict[str, np.ndarray]:
     for row, line in enumerate(lines[1:], start=1):
         if len(line) != len(names):
             raise InputError(f"{path}: row {row} has {len(line)} values; accepted: {len(names)}")
-    cells = dict(zip(names, zip(*lines[1:], strict=True), strict=True)) if lines[1:] else {}
-    columns = {name: _column(path, name, cells.get(name, ())) for name in names}
+    cells = list(zip(*lines[1:], strict=True)) or [()] * len(names)
+    columns = {name: _column(path, name, own) for name, own in zip(names, cells, strict=True)}
     _check_together(path, columns)
     return columns
 
@@ -110,8 +132,8 @@ def _check_names(path: Path, names: list[str]) -> None:
             found = " ".join(", ".join(names).split())[:200]
             raise InputError(f"{path}: column {name} is missing; found {found}")
     for name in names:
-        if name not in (*REQUIRED, *OPTIONAL):
-            accepted = ", ".join((*REQUIRED, *OPTIONAL))
+        if name not in COLUMNS:
+            accepted = ", ".join(COLUMNS)
             raise InputError(f"{path}: column {name!r:.60} is not known; accepted: {accepted}")
     twice = first_twice(names)
     if twice is not None:
@@ -119,19 +141,18 @@ def _check_names(path: Path, names: list[str]) -> None:
 
 
 def _column(path: Path, name: str, cells: tuple[str, ...]) -> np.ndarray:
-    check, accepted = _KINDS[name]
     values = [_value(text) for text in cells]
     for row, value in enumerate(values, start=1):
-        if not check(value):
+        if not COLUMNS[name].holds(value):
             raise InputError(
                 f"{path}: row {row}, column {name}: value {cells[row - 1]!r:.60}; "
-                f"accepted: {accepted}"
+                f"accepted: {COLUMNS[name].accepted}"
             )
     return np.array(values, float)
 
 
 def _value(text: str) -> float:
-    """The cell's number; NaN for what is none, which no check accepts."""
+    """The cell's number; NaN for what is none, which no column holds."""
     text = text.strip().lower()
     if text in ("true", "false"):
         return float(text == "true")
@@ -143,31 +164,9 @@ def _value(text: str) -> float:
         return math.nan
 
 
-def _whole(least: int) -> tuple[Callable[[float], bool], str]:
-    return lambda x: least <= x <= 1e9 and x == int(x), f"a whole number of at least {least}"
-
-
-_FLAG = (lambda x: x in (0.0, 1.0), "true or false, 1 or 0")
-_TIME = (lambda x: 0 < x < 1e9, "a finite number of milliseconds above 0")
-_KINDS: dict[str, tuple[Callable[[float], bool], str]] = {
-    "batch": (lambda x: x <= MOST_BATCH and _whole(1)[0](x), f"1 to {MOST_BATCH}"),
-    "width": _whole(0),
-    "round_ms": _TIME,
-    "committed": _whole(0),
-    "draft_ms": (lambda x: 0 <= x < 1e9, "a finite number of milliseconds from 0"),
-    "context": (lambda x: 0 < x < 1e12, "tokens above 0"),
-    "tree": _FLAG,
-    "drafted": _FLAG,
-    "nodes": _whole(0),
-    "ordered": _whole(0),
-    "graph": _whole(0),
-}
-
-
-def _check_together(path: Path, columns: dict[str, np.ndarray]) -> None:
+def _check_together(path: Path, columns: Mapping[str, np.ndarray]) -> None:
     """Nodes are no more than every request can have, and none where nothing was drafted."""
-    most = columns["batch"] * columns["width"]
-    rules = [("nodes", most, "up to batch x width")]
+    rules = [("nodes", columns["batch"] * columns["width"], "up to batch x width")]
     if "drafted" in columns:
         limit = np.where(columns["drafted"] > 0, np.inf, 0)
         rules.append(("width", limit, "0 where drafted is false"))
@@ -181,14 +180,10 @@ def _check_together(path: Path, columns: dict[str, np.ndarray]) -> None:
             )
 
 
-def _read_run(folder: Path) -> MeasuredRounds:
+def _read_run(folder: Path) -> dict[str, np.ndarray]:
     """Steps of a run: nothing says in them how long contexts are, nor whether chains or trees."""
-    path = folder / STEPS
-    steps = read_columns(path, _OF_STEPS, "the steps")
-    content = path.read_bytes()
-    if len(steps["batch"]) < FEWEST:
-        raise InputError(f"{path}: {len(steps['batch'])} steps; accepted: at least {FEWEST}")
-    columns = {
+    steps = read_columns(folder / STEPS, _OF_STEPS, "the steps")
+    return {
         "batch": steps["batch"],
         "width": -(-steps["draft_nodes"] // steps["batch"]),
         "nodes": steps["draft_nodes"],
@@ -197,7 +192,6 @@ def _read_run(folder: Path) -> MeasuredRounds:
         "committed": steps["committed"],
         "drafted": steps["drafted"],
     }
-    return _rounds(path, content, columns)
 
 
 _OF_STEPS = {
