@@ -33,7 +33,10 @@ def test_bounds_of_a_recording(here, recorded, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("bounds.batches=[0]", "bounds.batches is [0]; accepted: a list of whole numbers from 1 to"),
+        (
+            "bounds.batches=[0]",
+            "bounds.batches is [0]; accepted: a list of whole numbers from 1 to",
+        ),
         ("bounds.batches=4", "bounds.batches is 4;"),
         ("bounds.nodes=0", "bounds.nodes is 0; accepted: an integer in 1.."),
         ("bounds.branch=two", "bounds.branch is 'two'; accepted: an integer in 1.."),

@@ -13,7 +13,7 @@ import yaml
 import traces
 from simulator.cost.host import fit_host
 from simulator.studies.options import read_option
-from simulator.studies.published import decoding as published
+from simulator.studies.published import task as published
 from simulator.studies.published.decoding import (
     PROFILES,
     evaluate,
@@ -144,7 +144,7 @@ def test_the_fitted_configurations_are_the_fit(name, setting):
 
 
 def test_run_prints_every_cell_the_caveats_and_the_medians(capsys):
-    published.run()
+    published.run({})
     text = capsys.readouterr().out
     assert text.count(" *\n") == 3  # one fitted cell per setting
     assert text.count("median |error|") > 10
@@ -155,12 +155,3 @@ def test_run_prints_every_cell_the_caveats_and_the_medians(capsys):
     ):
         assert words in text
     assert sum(line.split()[:1] == ["humaneval"] for line in text.splitlines()) == 6 + 6 + 8
-
-
-def test_command_line_refuses_an_unknown_domain(capsys, monkeypatch):
-    monkeypatch.setattr("sys.argv", ["published", "--fit-domain", "poems"])
-    assert published.main() == 2
-    streams = capsys.readouterr()
-    assert streams.err.startswith("error: fit_domain is 'poems'")
-    assert streams.err.count("\n") == 1
-    assert streams.out == ""

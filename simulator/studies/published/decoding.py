@@ -1,30 +1,22 @@
-"""Print how far the latency profiles are from published decoding times (``task=published``).
-
-`simulator.studies.published.decoding` holds the comparison; this is its printed form.
-``published.table`` names another table of a paper, see `simulator.studies.published`.
-"""
+"""How far the latency profiles are from published decoding times."""
 
 from __future__ import annotations
 
-import argparse
-import csv
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-import traces
 from simulator.cost.host import HostOverhead, fit_host
 from simulator.cost.step_cost import StepCost
 from simulator.cost.step_time import Source, StepTime
-from simulator.studies import published as paper
+from simulator.studies.published.common import read_csv
+from simulator.studies.settings import Published
 from traces.common.errors import InputError
+from traces.common.settings import read
 from traces.profiles.profile import find_profile
 
-CELLS = Path(traces.__file__).parent / "published" / "cast_decoding.csv"
 CONTEXT = 1024  # the probes' KV prefix; the published decodes do not state their mean context
 # The H100 SXM was probed twice with the Qwen3 targets: both tables are tried.
 PROFILES = {
@@ -77,7 +69,7 @@ class Prediction:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ProfileReport:
     """One setting on one profile."""
 
     setting: str
@@ -108,23 +100,22 @@ class Report:
 
 def read_cells() -> list[DecodingCell]:
     """The transcribed cells, in file order."""
-    with CELLS.open(newline="", encoding="utf-8") as file:
-        return [
-            DecodingCell(
-                setting=row["setting"],
-                domain=row["domain"],
-                method=row["method"],
-                nonroot_nodes=int(row["nonroot_nodes"]),
-                ms_per_token=float(row["ms_per_token"]),
-                committed_round_length=float(row["committed_round_length"]),
-            )
-            for row in csv.DictReader(file)
-        ]
+    return [
+        DecodingCell(
+            setting=row["setting"],
+            domain=row["domain"],
+            method=row["method"],
+            nonroot_nodes=int(row["nonroot_nodes"]),
+            ms_per_token=float(row["ms_per_token"]),
+            committed_round_length=float(row["committed_round_length"]),
+        )
+        for row in read_csv("cast_decoding.csv")
+    ]
 
 
 def evaluate(
     setting: str, profile: str, fit_domain: str = "gsm8k", host: HostOverhead | None = None
-) -> Report:
+) -> ProfileReport:
     """Predict every cell of ``setting`` from ``profile``.
 
     Args:
@@ -161,10 +152,10 @@ def evaluate(
         )
         for i in range(len(cells))
     )
-    return Report(setting, profile, fit_domain, constant_ms, predictions)
+    return ProfileReport(setting, profile, fit_domain, constant_ms, predictions)
 
 
-def fitted_terms(report: Report) -> HostOverhead:
+def fitted_terms(report: ProfileReport) -> HostOverhead:
     """Round, node and tree terms from all drafted cells of the report's fitting domain."""
     cells = [p for p in report.predictions if p.cell.drafted and p.cell.domain == report.fit_domain]
     terms = {
@@ -176,7 +167,7 @@ def fitted_terms(report: Report) -> HostOverhead:
     return fit_host(round_s, np.array([p.device_ms for p in cells]) * 1e-3, terms)
 
 
-def own_domain_error(report: Report) -> float:
+def own_domain_error(report: ProfileReport) -> float:
     """Median |error| over the fitting domain's tree cells: what chooses between two probes.
 
     The other domains stay out of the choice, so they can still judge it.
@@ -185,7 +176,7 @@ def own_domain_error(report: Report) -> float:
     return float(np.median(errors))
 
 
-def evaluate_all(fit_domain: str = "gsm8k") -> dict[str, list[Report]]:
+def evaluate_all(fit_domain: str = "gsm8k") -> dict[str, list[ProfileReport]]:
     """Reports of every setting, the profile that fits its own domain best first."""
     return {
         setting: sorted(
@@ -212,27 +203,17 @@ def _chain(predictions: tuple[Prediction, ...], domain: str) -> Prediction:
     return next(p for p in predictions if (p.cell.domain, p.cell.method) == (domain, "chain"))
 
 
-def run(cfg: Mapping[str, Any] | None = None, folder: Path | None = None) -> None:
-    """Print the comparison; nothing is written into `folder`.
-
-    Args:
-        cfg: a configuration; its node ``published`` may name ``fit_domain`` (default gsm8k), or
-            another ``table`` (one of `simulator.studies.published.TABLES`).
+def decoding_lines(cfg: Mapping[str, Any]) -> Iterator[str]:
+    """The comparison of all settings; ``published.fit_domain`` is read.
 
     Raises:
-        InputError: an unknown domain or table, or what a table refuses.
+        InputError: an unknown domain.
     """
-    cfg = cfg or {}
-    node = cfg.get("published") or {}
-    name = node.get("table", paper.DECODING)
-    if name == paper.DECODING:
-        text = lines(evaluate_all(node.get("fit_domain", "gsm8k")))
-    else:
-        text = paper.lines(name, cfg)
-    print("\n".join(text))
+    asked = read(Published, cfg.get("published") or {})
+    return lines(evaluate_all(asked.fit_domain))
 
 
-def lines(reports: dict[str, list[Report]]) -> Iterator[str]:
+def lines(reports: dict[str, list[ProfileReport]]) -> Iterator[str]:
     """Lines of the whole comparison; ``reports`` holds each setting's profiles, best first."""
     yield "Published decoding times (CAST, arXiv 2610.00321) against the cost model"
     yield f"Assumed context: {CONTEXT} tokens, the probes' KV prefix. * = fitted cell, not judged."
@@ -246,7 +227,7 @@ def lines(reports: dict[str, list[Report]]) -> Iterator[str]:
     )
 
 
-def _setting(setting: str, candidates: list[Report]) -> Iterator[str]:
+def _setting(setting: str, candidates: list[ProfileReport]) -> Iterator[str]:
     best = candidates[0]
     yield f"== {setting}"
     for report in candidates:
@@ -264,7 +245,7 @@ def _setting(setting: str, candidates: list[Report]) -> Iterator[str]:
         yield from _summary(report)
 
 
-def _cells(report: Report) -> Iterator[str]:
+def _cells(report: ProfileReport) -> Iterator[str]:
     yield (
         f"   {'domain':10}{'method':15}{'nodes':>5}{'R':>7}  {'ms/token':>9}{'predicted':>10}"
         f"{'error':>8}  {'gain':>6}{'predicted':>10}{'error':>8}  cost"
@@ -282,7 +263,7 @@ def _cells(report: Report) -> Iterator[str]:
         yield f"{text}{gain}  {source}{' *' if item.fitted else ''}"
 
 
-def _summary(report: Report) -> Iterator[str]:
+def _summary(report: ProfileReport) -> Iterator[str]:
     judged = report.judged()
     trees = [item for item in judged if item.cell.method == "cast"]
     fitted = [item.cell for item in report.predictions if item.fitted]
@@ -310,7 +291,7 @@ def _three(
     yield f"    {what}: without {AVERAGED_APART} {_spread(rest)}; {AVERAGED_APART} {_spread(apart)}"
 
 
-def _terms(report: Report) -> Iterator[str]:
+def _terms(report: ProfileReport) -> Iterator[str]:
     """The constant against round + node + tree terms, both judged on unseen domains only."""
     host = fitted_terms(report)
     terms = evaluate(report.setting, report.profile, report.fit_domain, host=host)
@@ -329,22 +310,3 @@ def _spread(errors: list[float]) -> str:
         return "no cells"
     sizes = np.abs(errors)
     return f"median |error| {np.median(sizes):.2%}, worst {sizes.max():.2%}"
-
-
-def main() -> int:
-    """Command line of ``python -m simulator.studies.published.decoding``."""
-    parser = argparse.ArgumentParser(
-        prog="python -m simulator.studies.published.decoding",
-        description="Published decoding times against the cost model.",
-    )
-    parser.add_argument("--fit-domain", default="gsm8k", help="domain whose chain cell is fitted")
-    try:
-        run({"published": {"fit_domain": parser.parse_args().fit_domain}})
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

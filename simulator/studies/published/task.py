@@ -1,0 +1,31 @@
+"""`task=published`: print a table of a paper beside this project's numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any
+
+from simulator.studies.published import TABLES
+from simulator.studies.settings import Published
+from traces.common.settings import read
+
+
+def run(cfg: Mapping[str, Any], _folder: Path | None = None) -> None:
+    """Print the table; nothing is written.
+
+    Raises:
+        InputError: an unknown table, or what a table refuses about the configuration.
+    """
+    print("\n".join(lines(cfg)))
+
+
+def lines(cfg: Mapping[str, Any]) -> Iterator[str]:
+    """The lines of the table that `published.table` names; it reads trace, profile and load.
+
+    Raises:
+        InputError: see `run`.
+    """
+    asked = read(Published, cfg.get("published") or {})
+    return resolve_name(f"{__package__}.{TABLES[asked.table]}")(cfg)
