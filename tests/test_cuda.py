@@ -14,10 +14,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from real_runner.app import main
 from real_runner.engine.attend import mixed
 from real_runner.engine.clock import PhaseClock
+from real_runner.engine.draws import KeyedDraws
 from real_runner.engine.engine import Engine, Settings
 from real_runner.engine.models import LivePair
 from real_runner.engine.pack import PACKINGS
-from real_runner.engine.walk import DrawAndMatch, GreedyMatch, KeyedDraws
+from real_runner.engine.walk import DrawAndMatch, GreedyMatch
 from real_runner.models.small.live import SmallDrafter, SmallTarget
 from real_runner.probing.header import short_name
 from real_runner.probing.shapes import random_pair

@@ -20,7 +20,7 @@ from real_runner.engine import pack as pack_module
 from real_runner.engine import walk as walk_module
 from real_runner.engine.engine import Engine, Settings
 from real_runner.engine.pack import PACKINGS
-from real_runner.engine.walk import make_verifier
+from real_runner.engine.residual import make_verifier
 from real_runner.probing.shapes import random_pair
 from simulator.orders import BestFirstOrder
 from tests.tiny_pair import random_prompts, tiny_pair, tiny_recording

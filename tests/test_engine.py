@@ -13,14 +13,8 @@ from real_runner.engine import engine as engine_module
 from real_runner.engine.cache import COLUMNS, KVCache
 from real_runner.engine.engine import Engine, Settings
 from real_runner.engine.pack import PACKINGS, Trees, pack
-from real_runner.engine.walk import (
-    DrawAndMatch,
-    GreedyMatch,
-    Round,
-    ban,
-    greedy_walk,
-    make_verifier,
-)
+from real_runner.engine.residual import make_verifier
+from real_runner.engine.walk import DrawAndMatch, GreedyMatch, Round, ban, greedy_walk
 from real_runner.models.small.generate import BANNED
 from real_runner.serving.requests import Requests
 from real_runner.serving.server import LiveServer

@@ -13,7 +13,8 @@ torch = pytest.importorskip("torch")
 
 from real_runner.app import main
 from real_runner.engine.engine import Settings
-from real_runner.engine.walk import GreedyMatch, Walk, make_verifier
+from real_runner.engine.residual import make_verifier
+from real_runner.engine.walk import GreedyMatch, Walk
 from real_runner.models import loading as load
 from real_runner.models.small.live import live_pair
 from real_runner.models.small.load import load_pair

@@ -11,10 +11,11 @@ torch = pytest.importorskip("torch")
 
 from real_runner.engine import graphs as graphs_module
 from real_runner.engine.attend import DenseAttend, mixed
+from real_runner.engine.draws import KeyedDraws
 from real_runner.engine.engine import Engine, Settings, block_scores, draft_head
 from real_runner.engine.graphs import GRAPH_SIZES, GraphedVerify, next_size, whole_columns
 from real_runner.engine.pack import PACKINGS, Trees, device_mask, layout, pack
-from real_runner.engine.walk import DrawAndMatch, GreedyMatch, KeyedDraws
+from real_runner.engine.walk import DrawAndMatch, GreedyMatch
 from real_runner.probing.shapes import random_pair
 from simulator.orders import BestFirstOrder
 from tests.tiny_pair import FREE, KINDS, random_prompts, tiny_pair

@@ -1,14 +1,14 @@
 """Results that are kept apart, found again, and not taken for what they are not."""
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from simulator.cost.verify import _regimes_apart
 
 from simulator.cli.main import folder_name, main
-from simulator.cost import StepCost, find_profile
+from simulator.cost import LatencyProfile, StepCost, VerifyRow, find_profile
 from simulator.orders import ChainOrder, build_order, cache, order_table
 from simulator.results.goodput import meets
 from simulator.results.window import FULL_BATCH, Window
@@ -107,10 +107,20 @@ def test_strict_refuses_a_draft_for_more_requests_than_were_timed():
 
 
 def test_a_graph_and_an_eager_step_are_never_averaged():
-    small, large = SimpleNamespace(last_graph=64), SimpleNamespace(last_graph=128)
-    assert _regimes_apart(small, large, 100, 100)  # the first is past its graphs
-    assert not _regimes_apart(small, large, 50, 50)
-    assert not _regimes_apart(small, large, 200, 200)
+    """100 tokens: past the graphs of 2 requests, inside those of 8; 4 requests pay the dearer."""
+    rows = [
+        VerifyRow(batch, 512, total, ms, captured=total <= last)
+        for batch, last, times in ((2, 64, (1, 2, 8, 9)), (8, 128, (2, 3, 4, 20)))
+        for total, ms in zip((32, 64, 128, 256), map(float, times), strict=True)
+    ]
+    known = find_profile("b300")
+    fixed = replace(known.header, graph_sizes=(32, 64, 128), fixed={})
+    draft = tuple(replace(row, batch=2) for row in known.draft[:1])
+    cost = StepCost(LatencyProfile("two", fixed, tuple(rows), draft))
+    step = cost.step(np.full(4, 25), np.full(4, 512), drafted=False, tree=False)
+    assert step.verify_s * 1e3 == pytest.approx(8)  # of 2 requests, eager; 4 for 8, captured
+    inside = cost.step(np.full(4, 16), np.full(4, 512), drafted=False, tree=False)
+    assert inside.verify_s * 1e3 == pytest.approx(2 + (3 - 2) / 3)  # a third of the way to 8
 
 
 def test_split_names_in_another_order_are_refused():

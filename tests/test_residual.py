@@ -8,8 +8,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from real_runner.engine.draws import IndependentDraws, KeyedDraws
-from real_runner.engine.residual import Rejection, try_children
-from real_runner.engine.walk import DraftLaws, DrawAndMatch, GreedyMatch, make_verifier
+from real_runner.engine.residual import Rejection, make_verifier, try_children
+from real_runner.engine.walk import DraftLaws, DrawAndMatch, GreedyMatch
 from simulator.orders import BestFirstOrder, BlockScores, build_block
 from simulator.orders.families.sampled import SampledOrder
 from tests.sampled_cases import (

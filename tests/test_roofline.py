@@ -9,6 +9,7 @@ import pytest
 
 from simulator.cost import Source, StepCost, build_step_cost, kv_tokens_that_fit
 from simulator.cost.roofline import Roofline, read_roofline
+from simulator.cost.roofline.table import profile_of
 from simulator.studies.options import read_option
 from traces.common.errors import InputError, bare
 from traces.profiles.devices import Gpu, ModelShape, find_gpu, find_model, known
@@ -90,7 +91,7 @@ def test_the_drafter_is_some_layers_of_the_target():
 def test_the_tables_hold_the_roofline(node):
     """Between its sizes a table of straight lines lies above, by 7 % at most between batches."""
     one = read_roofline(node)
-    cost, rng = StepCost(one.profile()), np.random.default_rng(3)
+    cost, rng = StepCost(profile_of(one)), np.random.default_rng(3)
     for _ in range(300):
         batch = int(rng.integers(1, 512))
         total = min(int(batch * rng.integers(1, 64)), 16384)
@@ -216,7 +217,7 @@ def test_known_efficiencies_are_found(tmp_path, truth):
     assert found.bandwidth_efficiency == pytest.approx(bandwidth, rel=1e-4)
     assert found.compute_efficiency == pytest.approx(compute, rel=1e-4)
     assert found.overhead_ms == pytest.approx(overhead, abs=1e-4)
-    assert "Fitted to 48 points" in found.profile().header.notes
+    assert "Fitted to 48 points" in profile_of(found).header.notes
 
 
 def test_noise_is_what_the_notes_say(tmp_path):
@@ -224,7 +225,7 @@ def test_noise_is_what_the_notes_say(tmp_path):
     law = read_roofline({**NAMED, "bandwidth_efficiency": 0.6})
     found = read_roofline({**NAMED, "calibrate": points(tmp_path / "p.csv", law, 0.03)})
     assert found.bandwidth_efficiency == pytest.approx(0.6, rel=0.03)
-    words = found.profile().header.notes.split("off by ")[1]
+    words = profile_of(found).header.notes.split("off by ")[1]
     assert 0.01 < float(words.split("%")[0]) / 100 < 0.035
     with_profile = build_step_cost({"profile": "roofline", "roofline": {**NAMED}})
     assert "fitted to nothing" in with_profile.profile.header.notes

@@ -19,7 +19,7 @@ from real_runner.engine.cache import KVCache
 from real_runner.engine.graphs import GRAPH_SIZES, GraphedVerify, whole_columns
 from real_runner.engine.models import LiveDrafter, LiveTarget
 from real_runner.engine.pack import PACKINGS, Packed, Trees, block_attend, pack
-from real_runner.engine.walk import DraftLaws, Round, Verifier, Walk, ban, make_verifier
+from real_runner.engine.walk import DraftLaws, GreedyMatch, Round, Verifier, Walk, ban
 from simulator.orders import BlockScores, DraftHead, build_block
 from simulator.orders.specs import Order
 from simulator.orders.table import OrderTable
@@ -67,7 +67,7 @@ class Engine:
     ) -> None:
         self.target, self.drafter = target, drafter
         self.settings = settings or Settings()
-        self.verifier = verifier or make_verifier(0.0)
+        self.verifier = verifier or GreedyMatch()
         columns = columns + HEADROOM
         if self.settings.graphs:
             columns = whole_columns(columns)  # a cache that moves would invalidate them

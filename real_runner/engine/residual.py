@@ -16,7 +16,7 @@ from numba import njit
 from torch import Tensor
 
 from real_runner.engine.draws import IndependentDraws, KeyedDraws
-from real_runner.engine.walk import DrawAndMatch, Round, Walk, empty_walk
+from real_runner.engine.walk import DrawAndMatch, GreedyMatch, Round, Verifier, Walk, empty_walk
 from simulator.orders import Draws as Drafts
 from simulator.orders.kernels.sampled import slot_uniforms
 from traces.common.keyed_noise import VERIFY
@@ -116,3 +116,8 @@ def try_children(width, parent, token, coins, request, node, p, q):
             for v in range(p.shape[1]):
                 p[k, v] = p[k, v] / mass if mass > 0.0 else q[k, v]
     return accepted
+
+
+def make_verifier(temperature: float) -> Verifier:
+    """The verifier of any tree, with keyed draws."""
+    return Rejection(KeyedDraws(temperature)) if temperature else GreedyMatch()

@@ -16,7 +16,7 @@ import torch
 from numba import njit
 from torch import Tensor
 
-from real_runner.engine.draws import Draws, KeyedDraws
+from real_runner.engine.draws import Draws
 from real_runner.engine.models import LiveDrafter
 from real_runner.engine.pack import Packed, Trees
 from simulator.orders import BlockScores
@@ -159,13 +159,6 @@ def children_of(
     same = (trees.parent[request] == node[:, None]) & (trees.token[request] == token[:, None])
     match = same & exists  # (n, M)
     return np.where(match.any(1), match.argmax(1), -1)
-
-
-def make_verifier(temperature: float) -> Verifier:
-    """The verifier of any tree, with keyed draws."""
-    from real_runner.engine.residual import Rejection
-
-    return Rejection(KeyedDraws(temperature)) if temperature else GreedyMatch()
 
 
 def greedy_walk(trees: Trees, emitted: np.ndarray) -> Walk:

@@ -31,7 +31,7 @@ _UNTOLD = ("name", "keep_samples", "time_s", "finish")  # change no number
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ProbePlan:
     """Checked settings; None is decided once the pair is loaded."""
 
     output: Path
@@ -61,7 +61,7 @@ class Plan:
         return {f"probe.{key}": value for key, value in asdict(grid).items()}
 
 
-def read_probe(config: Mapping[str, Any]) -> Plan:
+def read_probe(config: Mapping[str, Any]) -> ProbePlan:
     """The plan of a configuration.
 
     Raises:
@@ -79,7 +79,7 @@ def read_probe(config: Mapping[str, Any]) -> Plan:
             f"probe.passes is {counts['passes']}; accepted: 1 to probe.repeats, {counts['repeats']}"
         )
     edges = node["edges"]
-    return Plan(
+    return ProbePlan(
         output=Path(folder("output", config["output"]) or OUTPUT),
         name=_name(node["name"]),
         grid=_grid(node),

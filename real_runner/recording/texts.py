@@ -9,7 +9,7 @@ import numpy as np
 
 from real_runner.engine.engine import Engine
 from real_runner.engine.models import LiveTarget
-from real_runner.engine.walk import make_verifier
+from real_runner.engine.residual import make_verifier
 
 BATCH = 32  # texts written together
 

@@ -17,7 +17,7 @@ KEYS = ("prompt", "count")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Shown:
     """Which texts to show."""
 
     prompt: str | None
@@ -42,7 +42,7 @@ def run(config: dict[str, Any], log: Callable[[str], None]) -> None:
         recite(live, shown(live, asked), policy_name(config["policy"]))
 
 
-def read_demo(config: Mapping[str, Any]) -> Asked:
+def read_demo(config: Mapping[str, Any]) -> Shown:
     """The `demo` node, checked."""
     node = mapping("demo", config["demo"])
     for key in node:
@@ -52,13 +52,13 @@ def read_demo(config: Mapping[str, Any]) -> Asked:
         raise InputError(
             f"demo.prompt is {prompt!r} with prompts {config['prompts']!r}; accepted: one of them"
         )
-    return Asked(
+    return Shown(
         prompt if prompt is None else text("demo.prompt", prompt),
         count if count is None else whole("demo.count", count),
     )
 
 
-def shown(live, asked: Asked) -> np.ndarray:
+def shown(live, asked: Shown) -> np.ndarray:
     """Requests to show: lines in order, or corpus prompts of every domain by turns."""
     sequences, domain = live.sequences, live.requests.domain[live.sequences]
     if live.plan.record.prompts is None:

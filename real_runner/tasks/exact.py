@@ -32,7 +32,7 @@ BFLOAT16_TIE = 0.1  # logits near 16 are a sixteenth apart in bfloat16
 def run(config: dict[str, Any], log: Callable[[str], None]) -> int:
     """Print rounds compared and differences; status 1 if one is no near tie."""
     from real_runner.engine.engine import Settings
-    from real_runner.engine.walk import make_verifier
+    from real_runner.engine.residual import make_verifier
     from real_runner.models.loading import chosen_drafter, load_live
     from real_runner.recording.record import RecordPlan, corpus_prompts, record_in_memory
     from real_runner.validating.arena import Arena

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from real_runner.probing.plan import Plan, command_line, read_probe
+from real_runner.probing.plan import ProbePlan, command_line, read_probe
 from simulator.progress import Progress
 from traces.common.errors import InputError
 from traces.common.files import INTERRUPTED
@@ -25,7 +25,7 @@ Log = Callable[[str], None]
 def run(config: dict[str, Any], log: Log) -> int:
     """Measure into `output`, or go on where an earlier probe was interrupted or out of time."""
     from real_runner.engine.engine import Settings
-    from real_runner.engine.walk import make_verifier
+    from real_runner.engine.residual import make_verifier
     from real_runner.probing import Probe
     from real_runner.probing.store import Store
 
@@ -63,7 +63,7 @@ def run(config: dict[str, Any], log: Log) -> int:
     return 0
 
 
-def what_decides(probe: Probe, plan: Plan) -> dict[str, Any]:
+def what_decides(probe: Probe, plan: ProbePlan) -> dict[str, Any]:
     """Everything that a sample depends on, by key."""
     import torch
 
@@ -82,7 +82,7 @@ def what_decides(probe: Probe, plan: Plan) -> dict[str, Any]:
     }
 
 
-def _pair(plan: Plan, config: Mapping[str, Any]):
+def _pair(plan: ProbePlan, config: Mapping[str, Any]):
     """The pair that is timed, and its drafter."""
     from real_runner.models.loading import chosen_drafter, load_live, place
     from real_runner.probing.shapes import random_pair
@@ -95,7 +95,7 @@ def _pair(plan: Plan, config: Mapping[str, Any]):
     return pair, drafter
 
 
-def profile_name(plan: Plan, probe: Probe) -> str:
+def profile_name(plan: ProbePlan, probe: Probe) -> str:
     """A loaded pair's: with drafter and device; a shape's: GPU, shape, and how it runs."""
     from real_runner.probing.header import short_name
 
@@ -106,7 +106,7 @@ def profile_name(plan: Plan, probe: Probe) -> str:
 
 
 def measure_all(
-    probe: Probe, cells: list[Cell], plan: Plan, store: Store, log: Log, begun_s: float
+    probe: Probe, cells: list[Cell], plan: ProbePlan, store: Store, log: Log, begun_s: float
 ) -> bool:
     """Every pass over every cell that is not in the store yet; False when time is up before."""
     from real_runner.probing import DoesNotFit, one_pass, share
@@ -137,7 +137,7 @@ def measure_all(
     return True
 
 
-def _left(cells: list[Cell], plan: Plan, store: Store) -> int:
+def _left(cells: list[Cell], plan: ProbePlan, store: Store) -> int:
     """Visits to come."""
     return sum(not store.has(cell, index) for cell in cells for index in range(plan.passes))
 
@@ -150,7 +150,7 @@ def _outlook(done: int, left: int, rate: float, time_s: float) -> str:
     )
 
 
-def write(probe: Probe, plan: Plan, store: Store, command: str, log: Log) -> None:
+def write(probe: Probe, plan: ProbePlan, store: Store, command: str, log: Log) -> None:
     """The profile of all samples."""
     from real_runner.probing.header import Story, profile_of
     from simulator.cost import write_profile

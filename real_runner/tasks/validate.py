@@ -29,7 +29,7 @@ LEAST_TOKENS = 4  # outputs of a text: fewer leave no steady steps
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ValidateSettings:
     """Checked settings."""
 
     output: Path
@@ -68,7 +68,7 @@ def run(config: dict[str, Any], log: Callable[[str], None]) -> int:
     return 130 if interrupted else 0
 
 
-def read(config: dict[str, Any]) -> Asked:
+def read(config: dict[str, Any]) -> ValidateSettings:
     """The settings of a configuration; InputError for the first bad one."""
     from real_runner.probing.grid import Grid
     from real_runner.probing.plan import MOST_PACKED
@@ -99,7 +99,7 @@ def read(config: dict[str, Any]) -> Asked:
         prompt_tokens=tuple(sorted(wholes("validate.prompt_tokens", node["prompt_tokens"]))),
     )
     temperature = temperature_of("temperature", config["temperature"])
-    return Asked(
+    return ValidateSettings(
         output=Path(folder("output", config["output"]) or "validation"),
         policies=with_fixed_sets(policy_nodes("validate.policies", node["policies"]), temperature),
         concurrency=sizes,
@@ -115,14 +115,14 @@ def read(config: dict[str, Any]) -> Asked:
     )
 
 
-def _prepared(config, asked: Asked, pair, drafter, log):
+def _prepared(config, asked: ValidateSettings, pair, drafter, log):
     """The validation of a fresh recording in the live type."""
     from real_runner.engine.engine import Settings
-    from real_runner.engine.walk import make_verifier
+    from real_runner.engine.residual import make_verifier
     from real_runner.probing import Probe
     from real_runner.recording.record import RecordPlan, corpus_prompts, record_in_memory
     from real_runner.validating.arena import Arena
-    from real_runner.validating.validation import Plan, Validation
+    from real_runner.validating.validation import Validation, ValidationPlan
 
     settings = Settings(packing=config["packing"], graphs=flag("graphs", config["graphs"]))
     plan = RecordPlan(
@@ -145,7 +145,7 @@ def _prepared(config, asked: Asked, pair, drafter, log):
         return Arena(pair, drafter, recording, cost, verifier, settings)
 
     probe = Probe(pair, drafter, settings, verifier)
-    wanted = Plan(
+    wanted = ValidationPlan(
         policies=asked.policies,
         concurrency=asked.concurrency,
         repeats=asked.repeats,
@@ -157,7 +157,7 @@ def _prepared(config, asked: Asked, pair, drafter, log):
     return Validation(arena_of, probe, wanted)
 
 
-def _report(config, asked: Asked, validation, pair, drafter) -> dict[str, Any]:
+def _report(config, asked: ValidateSettings, validation, pair, drafter) -> dict[str, Any]:
     """`validation.json`."""
     from real_runner.probing.header import hardware
 

@@ -34,7 +34,7 @@ WARMUP = 8  # requests of each policy before anything is timed
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ValidationPlan:
     """What to validate."""
 
     policies: list[dict[str, Any]]
@@ -65,7 +65,9 @@ class Collected:
 class Validation:
     """One pair on one machine; `run` collects, `result` predicts and compares."""
 
-    def __init__(self, arena_of: Callable[[StepCost], Arena], probe: Probe, plan: Plan) -> None:
+    def __init__(
+        self, arena_of: Callable[[StepCost], Arena], probe: Probe, plan: ValidationPlan
+    ) -> None:
         self.probe, self.plan = probe, plan
         self.cells = probe.cells(plan.grid)
         self._arena_of = arena_of

@@ -9,6 +9,7 @@ from simulator.cost.cliffs import Cliff
 from simulator.cost.host import HostOverhead
 from simulator.cost.kv_memory import kv_tokens_of, kv_tokens_that_fit
 from simulator.cost.roofline.settings import ROOFLINE, RooflineSettings, read_roofline
+from simulator.cost.roofline.table import profile_of
 from simulator.cost.settings import Engine, LatencySettings, without_nulls
 from simulator.cost.step_cost import StepCost
 from simulator.cost.step_time import Source, StepTime, shares
@@ -49,7 +50,7 @@ def _profile(name: Any, roofline: RooflineSettings | None) -> LatencyProfile:
         raise InputError(
             f"latency.profile is {name!r} beside latency.{ROOFLINE}; accepted: {ROOFLINE}"
         )
-    return read_roofline(roofline).profile()
+    return profile_of(read_roofline(roofline))
 
 
 __all__ = [

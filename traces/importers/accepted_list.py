@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from traces.common.errors import InputError
 from traces.importers import points as point_options
-from traces.importers.files import Source, printable
+from traces.importers.files import InputFile, printable
 from traces.importers.node import Node, shown
 from traces.importers.points import Point, write_points
-from traces.importers.report import Report, counted, read_line
+from traces.importers.report import ImportReport, counted, read_line
 
 HELP = "flat lists, an accepted length for every output position -> points FILE.json"
 LACKS = (
@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--label", default="accepted-list", help="of the point")
 
 
-def run(args: argparse.Namespace) -> Report:
+def run(args: argparse.Namespace) -> ImportReport:
     """Import all files, one text each, as one point.
 
     Raises:
@@ -84,10 +84,10 @@ def run(args: argparse.Namespace) -> Report:
     point = stated.added(Point(label, walk.metrics(), file=file, facts=facts))
     lacks = (*LACKS, *point_options.load_lacks([point]))
     write_points(args.out, "accepted-list", stated.source, sources, lacks, [point])
-    return Report(tuple(lines), lacks, (args.out,), stated.warnings)
+    return ImportReport(tuple(lines), lacks, (args.out,), stated.warnings)
 
 
-def _read(source: Source, bonus: int) -> list[int]:
+def _read(source: InputFile, bonus: int) -> list[int]:
     """Accepted draft tokens by position."""
     text = source.text()
     nodes = source.json().entries() if text.lstrip().startswith("[") else _of_lines(source, text)
@@ -96,7 +96,7 @@ def _read(source: Source, bonus: int) -> list[int]:
     return [node.whole(bonus, MOST) - bonus for node in nodes]
 
 
-def _of_lines(source: Source, text: str) -> list[Node]:
+def _of_lines(source: InputFile, text: str) -> list[Node]:
     nodes = []
     for number, line in enumerate(text.split("\n"), 1):
         word = line.strip()

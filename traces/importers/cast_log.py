@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from traces.common.errors import InputError
-from traces.importers.files import Source
+from traces.importers.files import InputFile
 from traces.importers.node import Node, shown
 from traces.importers.tensors import as_array
 
@@ -30,7 +30,7 @@ MOST_ENTRIES = 2**27  # of a file's top_idx; nor more than it has bytes, as roun
 class Rounds:
     """N rounds of one file; L depths, K candidates in the order of the file."""
 
-    source: Source
+    source: InputFile
     top_idx: np.ndarray  # (N, L, K) int64
     top_val: np.ndarray  # (N, L, K) float64 logits
     realized: np.ndarray  # (N, L) int64, -1 where the log has none
@@ -49,7 +49,7 @@ class Rounds:
         return self.top_idx.shape[2]
 
 
-def read_rounds(source: Source) -> Rounds:
+def read_rounds(source: InputFile) -> Rounds:
     """The rounds of one file, checked one by one.
 
     Raises:
@@ -69,7 +69,7 @@ def read_rounds(source: Source) -> Rounds:
     return Rounds(source, *arrays, unused=tuple(sorted(unused)))
 
 
-def _loaded(source: Source) -> Any:
+def _loaded(source: InputFile) -> Any:
     """What the file holds; `weights_only` builds tensors and plain values and runs no code."""
     try:
         import torch
@@ -90,7 +90,7 @@ def _loaded(source: Source) -> Any:
         ) from None
 
 
-def _refuse_packed(source: Source) -> None:
+def _refuse_packed(source: InputFile) -> None:
     """InputError for a zip archive that unpacks to more than it is; torch packs nothing."""
     try:
         with zipfile.ZipFile(io.BytesIO(source.data)) as archive:

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from traces.common.errors import InputError
 from traces.importers import profile as profile_options
-from traces.importers.files import Source, read_sources
+from traces.importers.files import InputFile, read_sources
 from traces.importers.node import Node, is_number
 from traces.importers.profile import DraftTime, Times, VerifyTime, checked_count, write_profile
-from traces.importers.report import Report, counted, read_line
+from traces.importers.report import ImportReport, counted, read_line
 
 HELP = "CAST's latency probes (JSON), single or batched -> a latency profile, NAME.csv"
 LAYOUTS = ("auto", "single", "batched")
@@ -27,7 +27,7 @@ MOST_PREFIX = 10**9
 class Probe:
     """What one file holds."""
 
-    source: Source
+    source: InputFile
     batched: bool
     verify: list[VerifyTime]
     draft: list[DraftTime]
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(args: argparse.Namespace) -> Report:
+def run(args: argparse.Namespace) -> ImportReport:
     """Import single and batched probes of one engine as one profile.
 
     Raises:
@@ -61,10 +61,10 @@ def run(args: argparse.Namespace) -> Report:
     probes = [_read(source, args.layout, context) for source in sources]
     times = _times(probes, args.draft_ms, context)
     written = write_profile(args.out, facts, sources, times)
-    return Report(tuple(map(_line, probes)), times.lacks, tuple(written))
+    return ImportReport(tuple(map(_line, probes)), times.lacks, tuple(written))
 
 
-def _read(source: Source, layout: str, context: int | None) -> Probe:
+def _read(source: InputFile, layout: str, context: int | None) -> Probe:
     root = source.json()
     keys = root.mapping("an object with verify_ms, or with batches as keys")
     if layout == "single" or (layout == "auto" and "verify_ms" in keys):
@@ -77,7 +77,7 @@ def _read(source: Source, layout: str, context: int | None) -> Probe:
     return _batched(source, root, keys, context)
 
 
-def _single(source: Source, root: Node, keys: dict[str, Node]) -> Probe:
+def _single(source: InputFile, root: Node, keys: dict[str, Node]) -> Probe:
     verify_ms = root.require("verify_ms", "an object with KV prefixes as keys")
     verify = [
         VerifyTime(1, prefix, packed, node.ms())
@@ -95,7 +95,7 @@ def _single(source: Source, root: Node, keys: dict[str, Node]) -> Probe:
     return Probe(source, False, verify, draft, unused)
 
 
-def _batched(source: Source, root: Node, keys: dict[str, Node], context: int) -> Probe:
+def _batched(source: InputFile, root: Node, keys: dict[str, Node], context: int) -> Probe:
     table, unused, draft = root, (), []
     if "verify_ms" in keys:
         table, unused = keys["verify_ms"], tuple(set(keys) - {"verify_ms", "draft_ms"})

@@ -14,8 +14,8 @@ from traces.common.errors import InputError
 from traces.importers.cast_log import MOST_TOKEN, Rounds, read_rounds
 from traces.importers.files import check_out, read_sources
 from traces.importers.profile import checked_count, checked_texts
-from traces.importers.report import Report, counted, read_line
-from traces.importers.rounds_recording import LACKS, Facts, chain_accepted, write_rounds
+from traces.importers.report import ImportReport, counted, read_line
+from traces.importers.rounds_recording import LACKS, RoundsFacts, chain_accepted, write_rounds
 
 HELP = "CAST's round logs (torch files) -> a recording of rounds, FILE.safetensors"
 _TEXTS = ("target", "drafter", "pair", "dtype", "license", "source")
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--source", default="unstated", help="who published the log")
 
 
-def run(args: argparse.Namespace) -> Report:
+def run(args: argparse.Namespace) -> ImportReport:
     """Import the files as one recording.
 
     Raises:
@@ -51,9 +51,9 @@ def run(args: argparse.Namespace) -> Report:
     logs = [read_rounds(source) for source in sources]
     for log in logs[1:]:
         _check_sizes(logs[0], log)
-    facts = Facts(**texts, block_semantics=args.block_semantics, vocab_size=vocab)
+    facts = RoundsFacts(**texts, block_semantics=args.block_semantics, vocab_size=vocab)
     write_rounds(args.out, logs, facts)
-    return Report(tuple(_read_lines(logs)), LACKS, (args.out,))
+    return ImportReport(tuple(_read_lines(logs)), LACKS, (args.out,))
 
 
 def _check_sizes(first: Rounds, log: Rounds) -> None:

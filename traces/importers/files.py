@@ -21,7 +21,7 @@ _LENIENT = json.JSONDecoder(object_pairs_hook=DECODER.object_pairs_hook)
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class InputFile:
     """One file of another program, read whole; nothing that it names is opened."""
 
     path: Path
@@ -77,7 +77,7 @@ class Source:
             ) from None
 
 
-def read_sources(paths: Sequence[Path]) -> list[Source]:
+def read_sources(paths: Sequence[Path]) -> list[InputFile]:
     """The files in the given order.
 
     Raises:
@@ -93,14 +93,14 @@ def read_sources(paths: Sequence[Path]) -> list[Source]:
             found = "not a regular file" if path.exists() else "no such file"
             raise InputError(f"{path}: {found}; accepted: a file")
         try:
-            sources.append(Source(path, path.read_bytes()))
+            sources.append(InputFile(path, path.read_bytes()))
         except OSError as error:
             raise InputError(f"{path}: {error.strerror}; accepted: a file to read") from None
     return sources
 
 
 def check_out(
-    out: Path, ending: str, sources: Sequence[Source], beside: Sequence[str] = ()
+    out: Path, ending: str, sources: Sequence[InputFile], beside: Sequence[str] = ()
 ) -> None:
     """Raise InputError for a result of another ending, or one that would replace a source.
 

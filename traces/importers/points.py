@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from traces.common.errors import MOST, InputError, near
-from traces.importers.files import Source, check_out, printable, read_sources, write_all
+from traces.importers.files import InputFile, check_out, printable, read_sources, write_all
 from traces.importers.node import Node, is_number
 from traces.importers.profile import checked_count, checked_texts
 
@@ -77,7 +77,7 @@ def write_points(
     path: Path,
     importer: str,
     source: str,
-    sources: Sequence[Source],
+    sources: Sequence[InputFile],
     lacks: Sequence[str],
     points: Sequence[Point],
 ) -> None:
@@ -249,7 +249,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--burstiness", help="of the gaps between requests (1: Poisson)")
 
 
-def read_options(args: argparse.Namespace) -> tuple[list[Source], Stated]:
+def read_options(args: argparse.Namespace) -> tuple[list[InputFile], Stated]:
     """The files, and what the command line states.
 
     Raises:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from traces.common.errors import InputError
-from traces.importers.files import Source, check_out, printable, write_all
+from traces.importers.files import InputFile, check_out, printable, write_all
 from traces.importers.node import MOST_MS
 
 ENDINGS = (".draft.csv", ".yaml", ".csv")  # the .csv names the profile: last
@@ -55,7 +55,7 @@ class DraftTime:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ProfileFacts:
     """What the header says beside the times; everything else there is null."""
 
     hardware: str
@@ -80,7 +80,9 @@ class Times:
     lacks: tuple[str, ...]
 
 
-def write_profile(out: Path, facts: Facts, sources: Sequence[Source], times: Times) -> list[Path]:
+def write_profile(
+    out: Path, facts: ProfileFacts, sources: Sequence[InputFile], times: Times
+) -> list[Path]:
     """Write the three files; returns their paths.
 
     Raises:
@@ -115,7 +117,7 @@ def _refuse_twice(out: Path, times: Times) -> None:
             seen.add(row.size)
 
 
-def _regime(row: VerifyTime, facts: Facts) -> str:
+def _regime(row: VerifyTime, facts: ProfileFacts) -> str:
     return "cuda_graph" if row.packed_tokens_total <= facts.captured_up_to else "eager"
 
 
@@ -126,7 +128,7 @@ def _fixed(times: Times) -> dict[str, int]:
     return {name: found.pop() for name, found in values.items() if len(found) == 1}
 
 
-def _header(facts: Facts, sources: Sequence[Source], times: Times) -> dict[str, Any]:
+def _header(facts: ProfileFacts, sources: Sequence[InputFile], times: Times) -> dict[str, Any]:
     names = (source.described for source in sources)
     files = "; ".join(f"{one['name']} (sha256 {one['sha256']})" for one in names)
     lacks = "; ".join(times.lacks)
@@ -215,7 +217,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def read_options(args: argparse.Namespace, sources: Sequence[Source]) -> Facts:
+def read_options(args: argparse.Namespace, sources: Sequence[InputFile]) -> ProfileFacts:
     """The header's facts from the command line.
 
     Raises:
@@ -225,7 +227,7 @@ def read_options(args: argparse.Namespace, sources: Sequence[Source]) -> Facts:
     if args.out.stem.endswith((".draft", ".prefill")):
         raise InputError(f"--out is {args.out}; accepted: NAME.csv, as NAME.draft.csv comes beside")
     texts = checked_texts(args, _TEXTS)
-    return Facts(
+    return ProfileFacts(
         **texts,
         num_gpus=checked_count("--num-gpus", args.num_gpus),
         kind=args.kind,

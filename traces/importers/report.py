@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from traces.importers.files import Source
+from traces.importers.files import InputFile
 from traces.importers.node import cut
 
 MOST_KEYS = 40  # in a line
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ImportReport:
     """Lines for the user; `lacks` is what the written result carries, word for word.
 
     warnings: about what was taken as it is and may be a mistake; said on stderr.
@@ -32,7 +32,7 @@ class Report:
         ]
 
 
-def read_line(source: Source, what: str, unused: Iterable[str] = ()) -> str:
+def read_line(source: InputFile, what: str, unused: Iterable[str] = ()) -> str:
     """A file, what was found in it, and the keys that were not used."""
     line = f"{source.path}: {what}; sha256 {source.sha256[:12]}"
     names = sorted(set(unused))

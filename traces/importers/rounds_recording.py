@@ -35,7 +35,7 @@ RECORDER = "import cast-rounds 1"
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class RoundsFacts:
     """What the log does not say."""
 
     target: str
@@ -48,7 +48,7 @@ class Facts:
     vocab_size: int | None  # None: the largest id seen, plus 1
 
 
-def write_rounds(path: Path, logs: Sequence[Rounds], facts: Facts) -> None:
+def write_rounds(path: Path, logs: Sequence[Rounds], facts: RoundsFacts) -> None:
     """Write the recording of all logs, whose sizes are equal, in order.
 
     Raises:
@@ -130,7 +130,7 @@ def _domains(logs: Sequence[Rounds]) -> list[str]:
     return list(dict.fromkeys(map(_domain, logs)))
 
 
-def _meta(logs: Sequence[Rounds], facts: Facts, vocab: int) -> dict[str, Any]:
+def _meta(logs: Sequence[Rounds], facts: RoundsFacts, vocab: int) -> dict[str, Any]:
     pair = facts.pair or f"{facts.target} with {facts.drafter}"
     return {
         "format": FORMAT,

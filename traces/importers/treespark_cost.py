@@ -9,9 +9,9 @@ import argparse
 
 from traces.common.errors import InputError
 from traces.importers import profile as profile_options
-from traces.importers.files import Source, read_sources
+from traces.importers.files import InputFile, read_sources
 from traces.importers.profile import DraftTime, Times, VerifyTime, checked_count, write_profile
-from traces.importers.report import Report, counted, read_line
+from traces.importers.report import ImportReport, counted, read_line
 
 HELP = "TreeSpark's cost model (JSON) -> a latency profile, NAME.csv"
 
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(args: argparse.Namespace) -> Report:
+def run(args: argparse.Namespace) -> ImportReport:
     """Import one cost model.
 
     Raises:
@@ -46,10 +46,10 @@ def run(args: argparse.Namespace) -> Report:
     times = Times(verify, [DraftTime(b, context, ms) for b, ms in draft.items()], tuple(lacks))
     written = write_profile(args.out, facts, sources, times)
     what = f"{counted(len(verify), 'verify time')} at {counted(len(batches), 'batch', 'batches')}"
-    return Report((read_line(sources[0], what),), times.lacks, tuple(written))
+    return ImportReport((read_line(sources[0], what),), times.lacks, tuple(written))
 
 
-def _read(source: Source, context: int) -> list[VerifyTime]:
+def _read(source: InputFile, context: int) -> list[VerifyTime]:
     return [
         VerifyTime(batch, context, packed, node.ms())
         for batch, by_packed in source.json().by_size("a batch")

@@ -10,10 +10,10 @@ import argparse
 from dataclasses import dataclass
 
 from traces.importers import points as point_options
-from traces.importers.files import Source, printable
+from traces.importers.files import InputFile, printable
 from traces.importers.node import Node
 from traces.importers.points import Point, write_points
-from traces.importers.report import Report, counted, read_line
+from traces.importers.report import ImportReport, counted, read_line
 
 HELP = "TreeSpark's traces (JSON) -> measured acceptance, points FILE.json"
 LACKS = (
@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(args: argparse.Namespace) -> Report:
+def run(args: argparse.Namespace) -> ImportReport:
     """Import every file as one point.
 
     Raises:
@@ -89,10 +89,10 @@ def run(args: argparse.Namespace) -> Report:
         )
         for source, one in zip(sources, counts, strict=True)
     )
-    return Report(tuple(lines), lacks, (args.out,), stated.warnings)
+    return ImportReport(tuple(lines), lacks, (args.out,), stated.warnings)
 
 
-def _read(source: Source, root_nodes: int) -> Counts:
+def _read(source: InputFile, root_nodes: int) -> Counts:
     root = source.json()
     table = root.require("rows", "a list with an object for every prompt")
     rounds = committed = nodes = 0

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 
 from traces.importers import points as point_options
-from traces.importers.files import Source, printable
+from traces.importers.files import InputFile, printable
 from traces.importers.node import Node, is_number
 from traces.importers.points import (
     MOST_REQUESTS,
@@ -23,7 +23,7 @@ from traces.importers.points import (
     write_points,
 )
 from traces.importers.rates import check_rates, is_checked
-from traces.importers.report import Report, counted, read_line
+from traces.importers.report import ImportReport, counted, read_line
 
 HELP = "results of vLLM's serving benchmark (--save-result) -> points FILE.json"
 LACKS = (
@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     point_options.add_arguments(parser)
 
 
-def run(args: argparse.Namespace) -> Report:
+def run(args: argparse.Namespace) -> ImportReport:
     """Import every result as one point.
 
     Raises:
@@ -74,10 +74,10 @@ def run(args: argparse.Namespace) -> Report:
     if not any(name in point.metrics for point in points for name in (*_DRAFTS, *_OTHERS)):
         lacks += ("acceptance",)
     write_points(args.out, "vllm-result", stated.source, sources, lacks, points)
-    return Report(tuple(lines), lacks, (args.out,), stated.warnings)
+    return ImportReport(tuple(lines), lacks, (args.out,), stated.warnings)
 
 
-def _read(source: Source, stated: Stated) -> tuple[list[Point], set[str]]:
+def _read(source: InputFile, stated: Stated) -> tuple[list[Point], set[str]]:
     """The points of a file, and the keys that none of them uses."""
     nodes = source.json_objects()
     if not nodes:
@@ -92,7 +92,7 @@ def _read(source: Source, stated: Stated) -> tuple[list[Point], set[str]]:
     return points, unused
 
 
-def _point(node: Node, keys: dict[str, Node], source: Source, label: str) -> Point:
+def _point(node: Node, keys: dict[str, Node], source: InputFile, label: str) -> Point:
     metrics = _metrics(node, keys)
     check_rates(keys)
     model = keys.get("model_id", keys.get("model"))

@@ -17,7 +17,7 @@ MOST_MS = 1e9  # of any time
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class TimedCell:
     """One row of a CSV file, with enough context to name it in an error."""
 
     path: Path
@@ -65,7 +65,7 @@ class Cell:
         )
 
 
-def read_cells(path: Path) -> tuple[list[str], list[Cell]]:
+def read_cells(path: Path) -> tuple[list[str], list[TimedCell]]:
     """Column names and rows of a CSV file, without the byte-order mark that Excel writes.
 
     Raises:
@@ -88,7 +88,7 @@ def read_cells(path: Path) -> tuple[list[str], list[Cell]]:
                 f"{path}: line {line} has {len(values)} values; accepted: {len(columns)}"
             )
     return columns, [
-        Cell(path, line, dict(zip(columns, map(str.strip, values), strict=True)))
+        TimedCell(path, line, dict(zip(columns, map(str.strip, values), strict=True)))
         for line, values in rows[1:]
     ]
 
@@ -124,7 +124,7 @@ def refuse_others(path: Path, columns: Sequence[str], names: Sequence[str]) -> N
 
 
 def check_sorted(
-    cells: Sequence[Cell], column: str, keys: Sequence[tuple[int, ...]], by: str
+    cells: Sequence[TimedCell], column: str, keys: Sequence[tuple[int, ...]], by: str
 ) -> None:
     """Raise InputError about the first row whose key does not exceed the one before."""
     for cell, before, key in zip(cells[1:], keys, keys[1:], strict=False):
@@ -223,11 +223,11 @@ def _require(path: Path, columns: list[str], names: tuple[str, ...], fixed: Mapp
     require(path, columns, (*names, *dimensions))
 
 
-def _dimension(cell: Cell, name: str, fixed: Mapping[str, int | str]) -> int:
+def _dimension(cell: TimedCell, name: str, fixed: Mapping[str, int | str]) -> int:
     return cell.size(name) if name in cell.values else int(fixed[name])
 
 
-def _verify_row(cell: Cell, size: str, fixed: Mapping[str, int | str]) -> VerifyRow:
+def _verify_row(cell: TimedCell, size: str, fixed: Mapping[str, int | str]) -> VerifyRow:
     any_batch = "batch" not in cell.values and fixed["batch"] == ANY_BATCH
     if any_batch and size == _PER_REQUEST:
         cell.refuse(size, f"{_TOTAL}, as the header says batch: any")
@@ -247,7 +247,7 @@ def _verify_row(cell: Cell, size: str, fixed: Mapping[str, int | str]) -> Verify
     )
 
 
-def _regimes_in_order(cells: list[Cell], rows: list[VerifyRow]) -> None:
+def _regimes_in_order(cells: list[TimedCell], rows: list[VerifyRow]) -> None:
     """Captured graphs cover the small sizes: an eager size below a captured one is refused."""
     for cell, before, row in zip(cells[1:], rows, rows[1:], strict=False):
         same = (before.batch, before.kv_prefix_tokens) == (row.batch, row.kv_prefix_tokens)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import traces
 from traces.common.errors import InputError, near
 from traces.common.json import loads
 from traces.recordings.files import read_recording
 from traces.recordings.recording import Recording
 from traces.recordings.schema import MANIFEST_FORMAT
 
-DATA = Path(traces.__file__).parent / "data"
+DATA = Path(__file__).parents[1] / "data"
 
 
 def known_recordings(folder: Path = DATA) -> dict[str, Path]:

@@ -15,11 +15,11 @@ from pathlib import Path
 from traces.common.errors import InputError
 from traces.workloads.csv import LAYOUTS, CsvFile, listed, read_header
 from traces.workloads.json import MooncakeFile, ShareGptFile
-from traces.workloads.report import Report
+from traces.workloads.report import WorkloadReport
 from traces.workloads.rows import Rows, Tally
 from traces.workloads.scale import Clip, Scaled, scaled
 from traces.workloads.token_count import token_count
-from traces.workloads.workload_file import RowStream, Source, WorkloadFile
+from traces.workloads.workload_file import RowSource, RowStream, WorkloadFile
 
 FORMATS = (*LAYOUTS, "mooncake", "sharegpt")
 _BY_SUFFIX = {".jsonl": "mooncake", ".ndjson": "mooncake", ".json": "sharegpt"}
@@ -55,7 +55,7 @@ def open_workload(
     return WorkloadFile(path, name, _counted(path, name))
 
 
-def _counted(path: Path, name: str) -> Source:
+def _counted(path: Path, name: str) -> RowSource:
     return MooncakeFile.of(path) if name == "mooncake" else CsvFile.of(path, LAYOUTS[name])
 
 
@@ -87,7 +87,7 @@ def _layout_of(path: Path) -> str:
 __all__ = [
     "FORMATS",
     "Clip",
-    "Report",
+    "WorkloadReport",
     "RowStream",
     "Rows",
     "Scaled",

@@ -42,7 +42,7 @@ class Pace:
 
 
 @dataclass(slots=True)
-class Report:
+class WorkloadReport:
     """Counts over the rows handed out so far: all of them once `scaled` is read to its end."""
 
     options: Mapping[str, Any]  # as given

@@ -15,7 +15,7 @@ import numpy as np
 
 from traces.common.errors import InputError
 from traces.workloads.cells import MOST_TOKENS
-from traces.workloads.report import Report
+from traces.workloads.report import WorkloadReport
 from traces.workloads.rows import Rows
 from traces.workloads.workload_file import RowStream, WorkloadFile
 
@@ -125,9 +125,9 @@ class Scaled:
         if stream:
             stream.close()
 
-    def _new_report(self) -> Report:
+    def _new_report(self) -> WorkloadReport:
         options = {"time_scale": self._time_scale, "max_gap_s": self._max_gap_s}
-        return Report({**options, **asdict(self._clip), "limit": self._limit}, self._unused)
+        return WorkloadReport({**options, **asdict(self._clip), "limit": self._limit}, self._unused)
 
     def _check_times(self, has_times: bool, source: str) -> None:
         for name, value, none in (
@@ -139,7 +139,7 @@ class Scaled:
                     f"{source}: {name} is {value}, but there are no arrival times; accepted: {none}"
                 )
 
-    def _timed(self, rows: Rows, report: Report) -> Rows:
+    def _timed(self, rows: Rows, report: WorkloadReport) -> Rows:
         self._check_times(rows.time_s is not None, f"line {rows.line[0]}")
         if rows.time_s is None:
             return rows
@@ -150,7 +150,7 @@ class Scaled:
         report.after_gaps.add(played_s)
         return replace(rows, time_s=played_s)
 
-    def _without_gaps(self, time_s: np.ndarray, report: Report) -> np.ndarray:
+    def _without_gaps(self, time_s: np.ndarray, report: WorkloadReport) -> np.ndarray:
         """(n,) times with every gap above max_gap_s cut to it."""
         begun = report.rows > len(time_s)  # report.rows counts these already
         before_s = report.after_scale.last_s if begun else time_s[0]
@@ -162,7 +162,7 @@ class Scaled:
         floor_s = report.after_gaps.last_s if begun else -math.inf
         return np.maximum.accumulate(np.maximum(time_s - removed_s, floor_s))
 
-    def _clipped(self, rows: Rows, report: Report) -> Rows:
+    def _clipped(self, rows: Rows, report: WorkloadReport) -> Rows:
         changed = np.zeros(len(rows), dtype=bool)
         lengths = {}
         for what in ("prompt", "output"):
@@ -177,7 +177,7 @@ class Scaled:
         return replace(rows, **lengths)
 
 
-def _add(report: Report, name: str, number: np.integer) -> None:
+def _add(report: WorkloadReport, name: str, number: np.integer) -> None:
     setattr(report, name, getattr(report, name) + int(number))
 
 

@@ -63,7 +63,7 @@ class Clock:
         )
 
 
-class Source(Protocol):
+class RowSource(Protocol):
     """What a format knows of one file."""
 
     path: Path
@@ -82,7 +82,7 @@ class WorkloadFile:
 
     path: Path
     format: str
-    source: Source
+    source: RowSource
     tally: Tally | None = None  # of the last full pass; None before one
 
     @property

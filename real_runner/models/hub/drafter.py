@@ -10,7 +10,7 @@ from real_runner.engine.models import Attend
 from real_runner.models.hub.draft_config import DraftShape
 
 
-class RMSNorm(nn.Module):
+class HubRMSNorm(nn.Module):
     """Root-mean-square norm with a gain, its statistics in float32 or better."""
 
     def __init__(self, width: int, eps: float):
@@ -24,7 +24,7 @@ class RMSNorm(nn.Module):
         return self.weight * wide.to(x.dtype)
 
 
-class SwiGLU(nn.Module):
+class HubSwiGLU(nn.Module):
     """Gated feed-forward layer."""
 
     def __init__(self, width: int, inner: int):
@@ -48,8 +48,8 @@ class Projections(nn.Module):
         self.key = nn.Linear(shape.width, narrow, bias=shape.attention_bias)
         self.value = nn.Linear(shape.width, narrow, bias=shape.attention_bias)
         self.out = nn.Linear(inner, shape.width, bias=shape.attention_bias)
-        self.norm_query = RMSNorm(shape.head_dim, shape.norm_eps)
-        self.norm_key = RMSNorm(shape.head_dim, shape.norm_eps)
+        self.norm_query = HubRMSNorm(shape.head_dim, shape.norm_eps)
+        self.norm_key = HubRMSNorm(shape.head_dim, shape.norm_eps)
 
     def queries(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """Rotated queries (b, heads, t, head_dim) of x (b, t, width)."""
@@ -69,10 +69,10 @@ class DraftLayer(nn.Module):
 
     def __init__(self, shape: DraftShape):
         super().__init__()
-        self.norm_attention = RMSNorm(shape.width, shape.norm_eps)
-        self.norm_feed = RMSNorm(shape.width, shape.norm_eps)
+        self.norm_attention = HubRMSNorm(shape.width, shape.norm_eps)
+        self.norm_feed = HubRMSNorm(shape.width, shape.norm_eps)
         self.attention = Projections(shape)
-        self.feed = SwiGLU(shape.width, shape.feed_forward)
+        self.feed = HubSwiGLU(shape.width, shape.feed_forward)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, layer: int, attend: Attend) -> Tensor:
         inner = self.norm_attention(x)
@@ -95,9 +95,9 @@ class CheckpointDrafter(nn.Module):
         self.layers, self.kv_heads, self.head_dim = shape.layers, shape.kv_heads, shape.head_dim
         self.width, self.taps = shape.width, shape.taps
         self.fuse = nn.Linear(len(shape.taps) * shape.width, shape.width, bias=False)
-        self.norm_context = RMSNorm(shape.width, shape.norm_eps)
+        self.norm_context = HubRMSNorm(shape.width, shape.norm_eps)
         self.stack = nn.ModuleList(DraftLayer(shape) for _ in range(shape.layers))
-        self.norm = RMSNorm(shape.width, shape.norm_eps)
+        self.norm = HubRMSNorm(shape.width, shape.norm_eps)
         if shape.markov_rank:
             self.markov_in = nn.Embedding(shape.vocab_size, shape.markov_rank)
             self.markov_out = nn.Linear(shape.markov_rank, shape.vocab_size, bias=False)

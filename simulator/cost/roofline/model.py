@@ -22,15 +22,11 @@ assumptions, or fitted to measured points (`calibrate`).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from traces.profiles.devices import Gpu, ModelShape
 from traces.profiles.header import DTYPE_BYTES
-
-if TYPE_CHECKING:
-    from traces.profiles.profile import LatencyProfile
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +107,6 @@ class Roofline:
     def slower(self, read, compute) -> np.ndarray:
         """The larger of two times at full efficiency, once they have theirs."""
         return np.maximum(read / self.bandwidth_efficiency, compute / self.compute_efficiency)
-
-    def profile(self) -> LatencyProfile:
-        """As tables of a modelled latency profile, see `table`."""
-        from simulator.cost.roofline.table import profile_of
-
-        return profile_of(self)
 
     def _allreduce_ms(self, layers: int) -> float:
         return 2 * layers * self.allreduce_us * 1e-3 if self.tensor_parallel > 1 else 0.0
