@@ -87,12 +87,12 @@ def _layout_of(path: Path) -> str:
 __all__ = [
     "FORMATS",
     "Clip",
-    "WorkloadReport",
     "RowStream",
     "Rows",
     "Scaled",
     "Tally",
     "WorkloadFile",
+    "WorkloadReport",
     "open_workload",
     "scaled",
 ]
