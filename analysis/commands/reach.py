@@ -21,7 +21,7 @@ from analysis.compare.comparison import Comparison, compare
 from analysis.compare.loads import Load
 from analysis.read.bounds import Bounds, read_bounds
 from analysis.read.runs import read_runs, values
-from analysis.text.tables import number
+from analysis.text.tables import records_of
 from traces.common.errors import InputError
 from traces.common.table import BLANK, FORMATS, Table
 
@@ -56,9 +56,9 @@ def reaches(comparisons: Sequence[Comparison], bounds: Bounds) -> pandas.DataFra
     """Every policy at every concurrency, a row each.
 
     Columns: ``setting``, ``max_concurrency``, ``policy``, ``seeds``, ``short`` (whether a run had
-    too few requests for a full batch), ``output_throughput`` with ``_half`` of its interval,
+    too few requests for a full batch), ``output_throughput`` with ``_ci95`` of its interval,
     ``plain``, and for either bound (``in_order``, ``free``) ``bound_X``, ``reach_X`` and
-    ``reach_X_half``, NaN where there is no gain.
+    ``reach_X_ci95``, NaN where there is no gain.
 
     Raises:
         InputError: runs of another recording, split, profile or cost setting than the bounds',
@@ -82,7 +82,7 @@ def reaches(comparisons: Sequence[Comparison], bounds: Bounds) -> pandas.DataFra
             "seeds": one.rows["seeds"],
             "short": whole,
             "output_throughput": rate["mean"],
-            "output_throughput_half": rate["half"],
+            "output_throughput_ci95": rate["half"],
             "plain": plain,
         })  # fmt: skip
         for name, bound in (("in_order", in_order), ("free", free)):
@@ -91,7 +91,7 @@ def reaches(comparisons: Sequence[Comparison], bounds: Bounds) -> pandas.DataFra
             share = (one.runs["output_throughput"] - row.map(plain)) / row.map(gain)
             reach = one.estimates(share)
             frame[f"bound_{name}"] = bound
-            frame[f"reach_{name}"], frame[f"reach_{name}_half"] = reach["mean"], reach["half"]
+            frame[f"reach_{name}"], frame[f"reach_{name}_ci95"] = reach["mean"], reach["half"]
         found.append(frame)
     return pandas.concat(found, ignore_index=True)
 
@@ -187,7 +187,7 @@ def _table(found: pandas.DataFrame, bounds: Bounds) -> Table:
     return Table(
         [*(["setting"] if several else []), *_HEADINGS],
         rows,
-        [_record(row, bounds) for _, row in found.iterrows()],
+        _records(found, bounds),
         notes=list(_notes(found, bounds)),
         align="l" * bool(several) + "rl" + "r" * (len(_HEADINGS) - 2),
         label="tab:reach",
@@ -197,7 +197,7 @@ def _table(found: pandas.DataFrame, bounds: Bounds) -> Table:
 def _shown(row: pandas.Series, key: str, form: str) -> str:
     if pandas.isna(row[key]):
         return BLANK
-    half = row[f"{key}_half"]
+    half = row[f"{key}_ci95"]
     text = form.format(round(row[key], 4) + 0.0)  # not -0.0
     return text if pandas.isna(half) else f"{text} ±{form.format(half)}"
 
@@ -216,20 +216,15 @@ def _notes(found: pandas.DataFrame, bounds: Bounds) -> Iterable[str]:
         yield f"what-if: {bounds.data.get('what_if_reason')}"
 
 
-def _record(row: pandas.Series, bounds: Bounds) -> dict[str, Any]:
+def _records(found: pandas.DataFrame, bounds: Bounds) -> list[dict[str, Any]]:
     """In tokens/s and shares."""
     trace, latency = bounds.data["trace"], bounds.data["latency"]
-    record = {
+    named = {
         "recording": trace["recording"],
         "content_hash": trace["content_hash"],
         "latency_profile": latency["profile"],
         "latency_content_hash": latency.get("content_hash"),
-        **row[["setting", "max_concurrency", "policy"]],
-        "seeds": " ".join(map(str, row["seeds"])),
-        **row[["output_throughput", "plain"]],
     }
-    for name in ("in_order", "free"):
-        record[f"bound_{name}"] = row[f"bound_{name}"]
-        record[f"reach_{name}"] = number(row[f"reach_{name}"])
-        record[f"reach_{name}_ci95"] = number(row[f"reach_{name}_half"])
-    return record
+    seeds = found["seeds"].map(lambda own: " ".join(map(str, own)))
+    shown = found.assign(seeds=seeds).drop(columns=["short", "output_throughput_ci95"])
+    return [named | one for one in records_of(shown)]

@@ -8,6 +8,7 @@ from pathlib import Path
 from analysis.commands import add_inputs
 from analysis.figures.draw import KINDS
 from traces.common.errors import InputError
+from traces.common.files import replacing
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +38,7 @@ def run(args: argparse.Namespace, command: str) -> list[Path]:
             written to; then no file is touched.
     """
     from analysis.compare.metrics import choose_metrics
-    from analysis.figures.draw import chosen, draw, staged
+    from analysis.figures.draw import chosen, draw
     from analysis.figures.parts import read_inputs
     from analysis.report.page import ORDER, Content, page
 
@@ -54,8 +55,8 @@ def run(args: argparse.Namespace, command: str) -> list[Path]:
     text = page(Content(inputs, drawn, left_out, metrics, args.title, command))
     try:
         args.out.parent.mkdir(parents=True, exist_ok=True)
-        with staged() as files:
-            files.add(args.out).write_text(text, encoding="utf-8")
+        with replacing(args.out) as temporary:
+            temporary.write_text(text, encoding="utf-8")
     except OSError as error:
         raise InputError(f"{args.out}: cannot write here ({error.strerror})") from error
     return [args.out]

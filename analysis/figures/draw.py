@@ -6,10 +6,9 @@ asked for is an error then, and nothing is written.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -18,6 +17,7 @@ from analysis.compare.comparison import Comparison
 from analysis.figures.parts import Drawing, Inputs, Missing, Setting, setting_suffix
 from analysis.look import DPI, looks
 from traces.common.errors import InputError
+from traces.common.files import replacing
 
 # Nothing that changes from one drawing to the next: equal results give equal bytes.
 METADATA = {
@@ -119,48 +119,20 @@ def write(drawn: Sequence[Drawing], out: Path, command: str) -> list[Path]:
     """
     from analysis.figures.drawing import style
 
-    names: set[str] = set()
+    paths: list[Path] = []
     try:
         out.mkdir(parents=True, exist_ok=True)
-        with style(), staged() as files:
+        with style(), ExitStack() as stack:  # renames all of them once each is written
             for one in drawn:
                 number, name = 1, one.name
-                while name in names:
+                while out / f"{name}.txt" in paths:
                     number += 1
                     name = f"{one.name}.{number}"
-                names.add(name)
-                for kind, metadata in METADATA.items():
-                    temporary = files.add(out / f"{name}.{kind}")
+                paths += [out / f"{name}.{kind}" for kind in (*METADATA, "txt")]
+                *pictures, text = (stack.enter_context(replacing(path)) for path in paths[-4:])
+                for temporary, (kind, metadata) in zip(pictures, METADATA.items(), strict=True):
                     one.figure.savefig(temporary, format=kind, dpi=DPI, metadata=metadata)
-                files.add(out / f"{name}.txt").write_text(one.caption(command), encoding="utf-8")
+                text.write_text(one.caption(command), encoding="utf-8")
     except OSError as error:
         raise InputError(f"{out}: cannot write figures here ({error.strerror})") from error
-    return files.paths
-
-
-class _Staged:
-    """Files under temporary names beside their final ones."""
-
-    def __init__(self) -> None:
-        self.paths: list[Path] = []
-
-    def add(self, path: Path) -> Path:
-        self.paths.append(path)
-        return self.temporary(path)
-
-    @staticmethod
-    def temporary(path: Path) -> Path:
-        return path.with_name(f".{path.name}.{os.getpid()}.tmp")
-
-
-@contextmanager
-def staged() -> Iterator[_Staged]:
-    """Rename everything once all is written; on an error leave nothing behind."""
-    files = _Staged()
-    try:
-        yield files
-        for path in files.paths:
-            os.replace(files.temporary(path), path)
-    finally:
-        for path in files.paths:
-            files.temporary(path).unlink(missing_ok=True)
+    return paths

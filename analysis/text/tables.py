@@ -98,6 +98,11 @@ def number(value: float) -> float | None:
     return None if pandas.isna(value) else float(value)
 
 
+def records_of(frame: pandas.DataFrame) -> list[dict]:
+    """Rows as records; None for no value."""
+    return frame.astype(object).where(frame.notna(), None).to_dict("records")
+
+
 def setting_record(comparison: Comparison) -> dict:
     """What names the setting in a record of CSV."""
     return {

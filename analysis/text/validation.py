@@ -12,6 +12,7 @@ import pandas
 
 from analysis.compare.metrics import estimate
 from analysis.read.validations import Validation
+from analysis.text.tables import records_of
 from traces.common.table import BLANK, Notes, Part, Table, Title
 
 _TITLES = (
@@ -31,9 +32,10 @@ _METRICS = {"output_throughput": "throughput", "median_tpot_ms": "TPOT p50", "st
 def page(validation: Validation) -> list[Part]:
     """The table of all cells, in CSV in the units of the file, and what it rests on."""
     data, cells = validation.data, validation.cells
-    records = cells.astype(object).where(cells.notna(), None).to_dict("records")
     rows = [_row(cell) for _, cell in cells.iterrows()]
-    table = Table(_TITLES, rows, records, align="rll" + "r" * (len(_TITLES) - 3), label="tab:live")
+    table = Table(
+        _TITLES, rows, records_of(cells), align="rll" + "r" * (len(_TITLES) - 3), label="tab:live"
+    )
     title = f"{data['pair']} on {data['hardware']}: predicted against live"
     return [Title(title), table, Notes(facts(validation))]
 
