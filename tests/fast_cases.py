@@ -30,7 +30,8 @@ from simulator.policies.sequoia import Sequoia
 from simulator.policies.treespark import TreeSpark
 from simulator.policies.tuned_chain import TunedChain
 from simulator.policy import Policy
-from simulator.results.facts import Facts, Ledger, texts_of
+from simulator.results.facts import Facts
+from simulator.results.ledger import Ledger
 from traces.recordings.recording import Recording
 
 LADDER = ({"max_batch": 1, "theta": 0}, {"max_batch": 3, "theta": 0.1})
@@ -116,7 +117,7 @@ def serve_both(
             FastServer(*parts, arrival_s=times, chunk=chunk).run()
         else:
             Fleet(simpy.Environment(), *parts, settings.server).run()
-        facts.append(ledger.facts(texts_of(recording, workload)))
+        facts.append(ledger.facts())
         near.append(policy.near_threshold)
     assert near[0] == near[1]
     return facts[0], facts[1]

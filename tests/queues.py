@@ -13,8 +13,9 @@ from simulator.cost import Source, StepTime
 from simulator.engine.arrivals import Workload, make_workload
 from simulator.engine.fleet import Fleet
 from simulator.engine.settings import ServerSettings, Settings
-from simulator.results.facts import Facts, Ledger, texts_of
+from simulator.results.facts import Facts
 from simulator.results.invariants import check_invariants
+from simulator.results.ledger import Ledger
 from tests.serving import Plain
 from tests.synthetic import make_geometric
 
@@ -54,7 +55,7 @@ def served(work: Workload, cost: OwnService, **server) -> Facts:
     ledger = Ledger(work)
     rules = ServerSettings(**server)
     Fleet(simpy.Environment(), Plain(), TEXT, cost, work, 1, None, ledger, rules).run()
-    facts = ledger.facts(texts_of(TEXT, work))
+    facts = ledger.facts()
     check_invariants(facts)
     return facts
 

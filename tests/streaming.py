@@ -1,9 +1,10 @@
-"""The same run through both ledgers, for tests of streamed results."""
+"""The same run held and streamed, for tests of streamed results."""
 
 from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,10 @@ from simulator.engine.arrivals import LazyWorkload, arrival_times, make_workload
 from simulator.engine.compiled.server import FastServer
 from simulator.engine.fleet import Fleet
 from simulator.engine.run import Job, load, prepare
-from simulator.results.facts import Ledger
-from simulator.results.ledger import RunFiles, StreamLedger, finish
+from simulator.results.files import RunFiles
+from simulator.results.ledger import BLOCK, Ledger
+from simulator.results.quantiles import EXACT
+from simulator.results.summary import finish, sums_for
 from tests.synthetic import make_pool
 from traces.recordings.files import write_recording
 
@@ -50,21 +53,25 @@ def serve(job: Job, ledger, fast: bool = False) -> int:
     return fleet.near_threshold
 
 
-def in_memory(job: Job, folder: Path) -> dict[str, Any]:
+def in_memory(job: Job, folder: Path, fast: bool = False) -> dict[str, Any]:
     """The summary of a run whose tables are held."""
-    ledger = Ledger(make_workload(job.settings, job.recording, job.sequences, job.lengths))
-    near = serve(job, ledger)
-    return finish(job, ledger, folder, capacity=job.kv_blocks, near_threshold=near)
-
-
-def streamed(job: Job, folder: Path, fast: bool = False, **options: Any) -> dict[str, Any]:
-    """The summary of the same run, streamed; `options` of the ledger."""
-    workload = LazyWorkload(job.settings, job.recording, job.sequences, job.lengths)
-    options |= {"replicas": job.settings.server.replicas, "limits": job.settings.goodput}
+    work = make_workload(job.settings, job.recording, job.sequences, job.lengths)
     with RunFiles(folder) as files:
-        ledger = StreamLedger(workload, files, job.recording.domains, **options)
+        ledger = Ledger(work, files, sums_for(job))
         near = serve(job, ledger, fast)
-        return finish(job, ledger, folder, capacity=job.kv_blocks, near_threshold=near)
+        return finish(job, ledger, capacity=job.kv_blocks, near_threshold=near)
+
+
+def streamed(
+    job: Job, folder: Path, fast: bool = False, block: int = BLOCK, exact: int = EXACT
+) -> dict[str, Any]:
+    """The summary of the same run, streamed; `block` of the ledger, `exact` of its sums."""
+    work = LazyWorkload(job.settings, job.recording, job.sequences, job.lengths)
+    with RunFiles(folder) as files:
+        sums = replace(sums_for(job), exact=exact)
+        ledger = Ledger(work, files, sums, hold=False, block=block)
+        near = serve(job, ledger, fast)
+        return finish(job, ledger, capacity=job.kv_blocks, near_threshold=near)
 
 
 def differences(ours: Any, theirs: Any, rel: float = 0.0, path: str = "") -> list[str]:

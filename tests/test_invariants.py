@@ -42,11 +42,14 @@ def run() -> Facts:
         queued=[0, 0, 0, 0],
         replica=[0, 0, 0, 0],
         kv_blocks=[3, 5, 4, 2],
+        drafted=[True, True, True, True],
     )
     rounds = columns(
         step=[0, 0, 1, 1, 2, 2, 3],
         request=[0, 1, 0, 1, 0, 2, 2],
         committed=[1, 1, 2, 2, 2, 2, 1],
+        accepted=[0, 0, 1, 1, 1, 1, 0],
+        width=[1, 1, 1, 1, 1, 1, 1],
     )
     return Facts(requests, steps, rounds, 2)
 

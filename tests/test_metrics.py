@@ -3,32 +3,15 @@
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from simulator.results.facts import Facts
 from simulator.results.goodput import meets, parse_goodput
-from simulator.results.latency import (
-    chunk_gaps,
-    latency,
-    request_goodput,
-    request_times,
-    statistics,
-    step_parts,
-    throughput,
-)
-from simulator.results.summary import live_numbers, measure
-from simulator.results.sums import (
-    JainSums,
-    RequestSums,
-    StepSums,
-    acceptance,
-    by_domain,
-    near_ties,
-    rate_by_depth,
-)
+from simulator.results.latency import chunk_gaps, request_times, throughput
+from simulator.results.quantiles import statistics
+from simulator.results.sums import JainSums, RoundSums, Sums
 from simulator.results.window import find_window
 from tests.serving import Plain, serve
 from tests.synthetic import make_geometric
@@ -66,6 +49,8 @@ def by_hand() -> Facts:
     )
     steps = columns(
         time_s=[0.0, 0.1, 0.3, 0.6, 1.0],
+        batch=[1, 1, 1, 1, 1],
+        draft_nodes=[0, 4, 4, 2, 2],
         step_s=[0.1, 0.2, 0.3, 0.4, 0.5],
         draft_s=[0.0, 0.1, 0.1, 0.1, 0.1],
         verify_s=[0.1, 0.1, 0.1, 0.2, 0.3],
@@ -97,7 +82,7 @@ def test_latency_by_hand(by_hand):
 
     ITL: the five steps. E2EL 300, 1300, 100 ms.
     """
-    ms = latency(by_hand, find_window(by_hand))
+    ms = Sums.of(by_hand).latency()
     assert ms["mean_ttft_ms"] == pytest.approx(200 / 3)
     assert ms["median_ttft_ms"] == pytest.approx(100)
     assert ms["mean_tpot_ms"] == pytest.approx((100 + 240) / 2)
@@ -112,6 +97,7 @@ def test_latency_by_hand(by_hand):
 def test_throughput_by_hand(by_hand):
     """The whole run: 3 requests, 8 tokens of rounds + 3 first tokens, 60 prompt tokens, 1.5 s."""
     numbers = throughput(by_hand, find_window(by_hand))
+    assert Sums.of(by_hand).throughput() == numbers
     assert numbers["window"] == {
         "kind": "whole run",
         "start_s": 0.0,
@@ -138,8 +124,8 @@ def test_throughput_by_hand(by_hand):
     ],
 )
 def test_goodput_by_hand(by_hand, limits, good):
-    value = request_goodput(by_hand, find_window(by_hand), parse_goodput(limits))
-    assert value == pytest.approx(good / 1.5)
+    sums = Sums.of(by_hand, limits=parse_goodput(limits))
+    assert sums.numbers()["request_goodput"] == pytest.approx(good / 1.5)
 
 
 @pytest.mark.parametrize(
@@ -181,7 +167,7 @@ def test_goodput_refusals(form):
 
 def test_acceptance_by_hand(by_hand):
     """Four drafted rounds accept 2, 1, 0, 2 of 4, 4, 2, 2 nodes; five rounds commit 8 tokens."""
-    numbers = acceptance(by_hand, find_window(by_hand))
+    numbers = Sums.of(by_hand).rounds.numbers()
     assert numbers["acceptance_length"] == 1 + 5 / 4
     assert numbers["committed_round_length"] == 8 / 5
     assert numbers["draft_nodes_per_request"] == 12 / 5
@@ -191,7 +177,7 @@ def test_acceptance_by_hand(by_hand):
 
 
 def test_domains_by_hand(by_hand):
-    domains = by_domain(by_hand, find_window(by_hand), ("code", "chat"))
+    domains = Sums.of(by_hand, domains=("code", "chat")).numbers()["by_domain"]
     assert domains["code"]["acceptance_length"] == 1 + 2 / 1  # its plain round is left out
     assert domains["chat"]["acceptance_length"] == 1 + 3 / 3
     assert domains["code"]["mean_tpot_ms"] == pytest.approx(100)
@@ -199,49 +185,41 @@ def test_domains_by_hand(by_hand):
     assert (domains["code"]["requests"], domains["chat"]["requests"]) == (1, 2)
 
 
-def test_step_parts_and_near_ties_by_hand(by_hand):
-    parts = step_parts(by_hand, find_window(by_hand))
+def test_steps_and_near_ties_by_hand(by_hand):
+    """Of 25 executed tokens 17 were asked for; replica 1 has steps 2 to 4."""
+    sums = Sums.of(by_hand, replicas=2)
+    steps = sums.steps
     expected = {"draft": 80.0, "verify": 160.0, "host": 60.0, "prefill": 0.0, "total": 300.0}
-    assert parts == pytest.approx(expected)
-    margin = np.full(20, 1.0)
-    margin[[3, 11, 15]] = [0.0, 9e-4, 0.0]  # the rounds stand at anchors 3, 5, 8, 10 and 11
-    assert near_ties(by_hand, margin, 1e-3) == {"target_margin": 2, "margin_below": 1e-3}
-    assert near_ties(by_hand, None, 1e-3)["target_margin"] is None
-
-
-def test_step_sums_by_hand(by_hand):
-    """Of 21 executed tokens 17 were asked for; replica 1 has steps 2 to 4."""
-    sums = StepSums.of(by_hand, find_window(by_hand), replicas=2)
-    assert sums.step_ms() == step_parts(by_hand, find_window(by_hand))
-    assert sums.padding_share() == 1 - 17 / 25
-    assert (sums.kv_blocks_peak, sums.order_ties) == (9, 3)
-    assert sums.replica_tokens.tolist() == [3, 5]
-    assert sums.replica_s == pytest.approx([0.3, 1.2])
-    shares = sums.cost_shares()
+    assert steps.step_ms() == pytest.approx(expected)
+    assert steps.padding_share() == 1 - 17 / 25
+    assert (steps.kv_blocks_peak, steps.order_ties) == (9, 3)
+    assert steps.replica_tokens.tolist() == [3, 5]
+    assert steps.replica_s == pytest.approx([0.3, 1.2])
+    shares = steps.cost_shares()
     assert shares["steps"] == {"measured": 0.8, "interpolated": 0, "modelled": 0.2, "clamped": 0}
     assert shares["time"]["modelled"] == pytest.approx(0.4 / 1.5)
+    margin = np.full(12, 1.0)
+    margin[[3, 10]] = 1e-4  # of rounds at anchors 3, 5, 8, 10 and 11
+    assert sums.anchors.near(margin, 1e-3) == 2
     by_hand.steps["executed_tokens"][:] = 0
-    assert StepSums.of(by_hand, find_window(by_hand), replicas=1).padding_share() is None
+    assert Sums.of(by_hand).steps.padding_share() is None
 
 
 def test_replicas_by_hand(by_hand):
     """Request 1 on replica 1: 5 tokens of rounds and a first one; the others on replica 0."""
-    job = SimpleNamespace(
-        settings=SimpleNamespace(server=SimpleNamespace(replicas=2), goodput=None),
-        recording=SimpleNamespace(domains=("code", "chat")),
-    )
     by_hand.requests["first_token_s"][1] = 0.4  # a prefill of 0.1 s
-    first, second = measure(job, by_hand).per_replica(whole=True)
+    sums = Sums.of(by_hand, replicas=2)
+    first, second = sums.per_replica(whole=True)
     assert (first["requests"], first["output_tokens"]) == (2, 5)
     assert (second["requests"], second["output_tokens"]) == (1, 6)
     assert first["busy_share"] == pytest.approx(0.3 / 1.5)
     assert second["busy_share"] == pytest.approx((1.2 + 0.1) / 1.5)
-    assert measure(job, by_hand).per_replica(whole=False)[1]["busy_share"] == pytest.approx(0.8)
+    assert sums.per_replica(whole=False)[1]["busy_share"] == pytest.approx(0.8)
 
 
-def test_numbers_of_live_runs_by_hand(by_hand):
+def test_numbers_of_a_run_by_hand(by_hand):
     """11 tokens in 1.5 s on two GPUs; nobody was rejected, request 1 was pushed out twice."""
-    numbers = live_numbers(by_hand, find_window(by_hand), 2, gpus=2)
+    numbers = Sums.of(by_hand).numbers(gpus=2)
     assert numbers["output_throughput_per_gpu"] == pytest.approx(11 / 1.5 / 2)
     assert (numbers["rejected"], numbers["preemptions"], numbers["hand_over_share"]) == (0, 2, 0.0)
     rates = np.array([4 / 0.3, 6 / 1.3, 1 / 0.1])
@@ -254,7 +232,8 @@ def test_numbers_of_live_runs_by_hand(by_hand):
 
 def test_domains_have_latencies_goodput_and_fairness(by_hand):
     """Chat: requests 1 and 2 take 1.3 and 0.1 s for 6 and 1 tokens; one of them within 0.5 s."""
-    domains = by_domain(by_hand, find_window(by_hand), ("code", "chat", "none"), {"e2el": 500.0})
+    names = ("code", "chat", "none")
+    domains = Sums.of(by_hand, domains=names, limits={"e2el": 500.0}).numbers()["by_domain"]
     assert set(domains) == {"code", "chat"}
     chat = domains["chat"]
     assert chat["mean_e2el_ms"] == pytest.approx(700)
@@ -266,7 +245,8 @@ def test_domains_have_latencies_goodput_and_fairness(by_hand):
     jain = rates.sum() ** 2 / (2 * (rates**2).sum())
     assert chat["fairness"]["output_tokens_per_s"] == pytest.approx(jain)
     assert chat["fairness"]["draft_nodes_per_round"] == 1.0  # one of them has rounds
-    assert by_domain(by_hand, find_window(by_hand), ("a", "b"))["a"]["request_goodput"] is None
+    code = Sums.of(by_hand, domains=names).numbers()["by_domain"]["code"]
+    assert code["request_goodput"] is None
 
 
 def test_jains_index():
@@ -283,8 +263,8 @@ def test_jains_index():
 
 def test_rejected_requests_are_left_out(by_hand):
     """A fourth request that is refused at 0.7 s: no latency changes, and no goodput is added."""
-    window = find_window(by_hand)
-    before = latency(by_hand, window), request_goodput(by_hand, window, {"ttft": 150.0})
+    limits = {"ttft": 150.0}
+    before = Sums.of(by_hand, limits=limits).numbers()
     missing = dict.fromkeys(("admitted_s", "first_token_s", "finish_s"), np.nan)
     row = {"request": 3, "arrival_s": 0.7, "rejected": True, "domain": 1} | missing
     requests = {
@@ -292,11 +272,9 @@ def test_rejected_requests_are_left_out(by_hand):
         for name, values in by_hand.requests.items()
     }
     facts = Facts(requests, by_hand.steps, by_hand.rounds, None)
-    assert find_window(facts) == window
-    assert (latency(facts, window), request_goodput(facts, window, {"ttft": 150.0})) == before
-    assert throughput(facts, window) == throughput(by_hand, window)
-    sums = RequestSums.of(facts, window, 2, limits={"ttft": 150.0})
-    assert (sums.requests, sums.completed, sums.rejected, sums.preemptions) == (4, 3, 1, 2)
+    sums = Sums.of(facts, limits=limits)
+    assert sums.numbers() == before | {"rejected": 1}
+    assert (sums.requests.requests, sums.requests.completed) == (4, 3)
     times = request_times(requests)
     assert meets({"tpot": 1e9}, times).tolist() == [True, True, True, False]
 
@@ -308,12 +286,6 @@ def test_a_pushed_out_requests_gap_ends_with_its_next_chunk(by_hand):
     facts = Facts(by_hand.requests, by_hand.steps, rounds, None)
     gaps_s = chunk_gaps(facts, find_window(facts))
     assert gaps_s == pytest.approx([0.1, 0.2, 0.3, 0.9])
-
-
-def test_rates_by_depth():
-    assert rate_by_depth(np.array([0, 1, 3, 2])) == [3 / 4, 2 / 3, 1 / 2]
-    assert rate_by_depth(np.array([0, 0])) == []
-    assert rate_by_depth(np.zeros(0, np.int64)) == []
 
 
 def test_statistics_of_nothing_are_null():
@@ -366,19 +338,20 @@ def test_window_counts_what_happens_between_its_completions():
     numbers = throughput(facts, window)["window"]
     assert (numbers["requests"], numbers["tokens"], numbers["first_tokens"]) == (3, 9, 3)
     assert window.seconds == 6 * facts.steps["step_s"][0]
-    assert math.isclose(latency(facts, window)["mean_tpot_ms"], 7.8125)
+    assert math.isclose(Sums.of(facts).latency()["mean_tpot_ms"], 7.8125)
 
 
 def test_acceptance_in_the_counts_of_vllm():
     # five drafts of 4 nodes accept 0, 1, 1, 3, 0: depth 1 three times, depths 2 and 3 once
-    from simulator.results.sums import _counted_as_vllm
-
-    counts = _counted_as_vllm(np.array([2, 2, 0, 1]), 20)
+    counts = RoundSums(rounds=5, verified=20, accepting=np.array([2, 2, 0, 1, 0])).numbers()
+    assert counts["acceptance_rate_by_depth"] == [3 / 5, 1 / 3, 1]
     assert counts["spec_decode_num_drafts"] == 5
     assert counts["spec_decode_accepted_tokens"] == 5
     assert counts["spec_decode_acceptance_rate"] == 25.0
     assert counts["spec_decode_acceptance_length"] == 2.0
     assert counts["spec_decode_per_position_acceptance_rates"] == [0.6, 0.2, 0.2]
-    none = _counted_as_vllm(np.zeros(1, np.int64), 0)
+    none = RoundSums(rounds=3).numbers()  # of plain decoding
+    assert none["acceptance_length"] == 1.0
     assert none["spec_decode_acceptance_rate"] is None
+    assert none["acceptance_rate_by_depth"] == []
     assert none["spec_decode_per_position_acceptance_rates"] == []

@@ -16,8 +16,10 @@ from simulator.cost import PrefillRow, Source, StepCost, StepTime, find_profile,
 from simulator.engine.arrivals import Workload
 from simulator.engine.fleet import Fleet
 from simulator.orders import build_order
-from simulator.results.facts import Facts, Ledger, texts_of
-from simulator.results.latency import chunk_gaps, prefill_ms, request_times, throughput
+from simulator.results.facts import Facts
+from simulator.results.latency import chunk_gaps, request_times, throughput
+from simulator.results.ledger import Ledger
+from simulator.results.sums import Sums
 from simulator.results.window import FULL_BATCH, WHOLE_RUN, Window, find_window
 from tests.serving import STEP_S, ConstantCost, Plain, Watched, serve
 from tests.synthetic import make_geometric, make_pool
@@ -118,7 +120,7 @@ def run(recording, sequence, *, gap_u=None, clients=None, first=None, capacity=2
     ledger = Ledger(work)
     Fleet(env, Plain(), recording, cost, work, capacity, tables, ledger).run()
     assert cost.prefilled == (recording["prompt_len"][sequence] + first).tolist()
-    return ledger.facts(texts_of(recording, work))
+    return ledger.facts()
 
 
 def units(values) -> list[float]:
@@ -148,7 +150,7 @@ def test_running_requests_wait_for_a_prefill(threes):
     # A: 5 to 9, to 18. B: 14 to 18, to 27. C: 23 to 27, to 31.
     assert units(chunk_gaps(facts, window)) == [4, 9, 4, 9, 4, 4]
     assert units(request_times(requests)["ttft"]) == [5, 8, 16]
-    assert prefill_ms(facts, window) == 15 * U * 1e3
+    assert Sums.of(facts, window).requests.prefill_s == 15 * U
     numbers = throughput(facts, window)
     assert numbers["output_throughput"] == pytest.approx(9 / (31 * U))
     assert numbers["window"]["first_tokens"] == 3
@@ -227,7 +229,9 @@ def test_little_and_the_window_hold_with_prefill():
     rate = np.count_nonzero(window.requests(facts)) / window.seconds
     assert rate * e2el.mean() == pytest.approx(6, rel=0.02)
     # Steps and prefills fill the window without a gap.
-    busy_s = facts.steps["step_s"][window.steps(facts)].sum() + prefill_ms(facts, window) * 1e-3
+    busy_s = (
+        facts.steps["step_s"][window.steps(facts)].sum() + Sums.of(facts, window).requests.prefill_s
+    )
     assert busy_s == pytest.approx(window.seconds, rel=1e-12)
 
 

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 
 import simulator.results.ledger
-from simulator.engine.arrivals import LazyWorkload, Workload, make_workload
+from simulator.engine.arrivals import LazyWorkload
 from simulator.engine.run import run_job
-from simulator.results.facts import Ledger
-from simulator.results.ledger import RunFiles, StreamLedger, finish
+from simulator.results.files import RunFiles
+from simulator.results.ledger import Ledger
 from simulator.results.quantiles import ERROR
+from simulator.results.summary import finish, sums_for
+from simulator.results.sums import Sums
 from tests import streaming
 from tests.streaming import differences, in_memory, make_job, streamed, tables, tiny_recording
 
@@ -60,7 +62,7 @@ def check_rows(tmp_path):
 
 
 @pytest.mark.parametrize("name", LOADS)
-def test_both_ledgers_give_the_same_results(recording, tmp_path, name):
+def test_a_streamed_run_has_the_results_of_a_held_one(recording, tmp_path, name):
     """Small blocks, so that the window's ends lie in the middle of some and far from others."""
     held, flat = both(recording, tmp_path, LOADS[name], block=1 << 7)
     assert differences(held, flat) == []
@@ -81,9 +83,7 @@ def test_a_held_ledger_takes_bulk_calls(recording, tmp_path):
     words = ["policy=cast", "max_concurrency=5", "num_prompts=300"]
     one, many = (make_job(recording, *words) for _ in range(2))
     summary = in_memory(one, tmp_path / "one")
-    ledger = Ledger(make_workload(many.settings, many.recording, many.sequences))
-    near = streaming.serve(many, ledger, fast=True)
-    assert finish(many, ledger, tmp_path / "many", near_threshold=near) == summary
+    assert in_memory(many, tmp_path / "many", fast=True) == summary
     for name in ("requests.parquet", "steps.parquet"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "many" / name).read_bytes()
 
@@ -183,12 +183,13 @@ def test_an_interrupted_run_leaves_no_file_and_keeps_earlier_ones(recording, tmp
 
 def test_a_run_that_contradicts_itself_writes_nothing(recording, tmp_path):
     job = make_job(recording, "policy=cast", "num_prompts=200", "max_concurrency=4")
-    with RunFiles(tmp_path / "run") as files:
+    with RunFiles(tmp_path / "run", group=16) as files:
         workload = LazyWorkload(job.settings, job.recording, job.sequences)
-        ledger = StreamLedger(workload, files, job.recording.domains)
+        ledger = Ledger(workload, files, sums_for(job), hold=False, block=1 << 7)
         streaming.serve(job, ledger)
         with pytest.raises(AssertionError, match="KV blocks held; there are -1"):
-            finish(job, ledger, tmp_path / "run", capacity=-1)
+            finish(job, ledger, capacity=-1)
+        assert len(list((tmp_path / "run").iterdir())) == 2
     assert list((tmp_path / "run").iterdir()) == []
 
 
@@ -206,18 +207,18 @@ def feed(count: int, folder) -> tuple[int, int]:
     together, work = TOGETHER, _Endless(count)
     tracemalloc.start()
     with RunFiles(folder, group=1 << 12) as files:
-        ledger = StreamLedger(work, files, ("one",), exact=1 << 12, block=1 << 13)
+        ledger = Ledger(work, files, Sums(("one",), exact=1 << 12), hold=False, block=1 << 13)
         now_s, total = 0.0, 0
         for first in range(0, count, together):
             ledger.workload.block(first, together)
             rounds = 1 + first // together * 7 % 59
             now_s = _cohort(ledger, first, together, rounds, now_s)
             total += rounds * together
-        measures = ledger.close()
+        sums = ledger.close()
         ledger.accounts.check()
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert measures.requests.completed == count
+    assert sums.requests.completed == count
     return peak, total
 
 
@@ -282,20 +283,8 @@ def test_requests_that_were_not_read_are_named(tmp_path):
         pass
 
     with RunFiles(tmp_path) as files:
-        ledger = StreamLedger(Silent(64), files, ("one",), block=1)
+        ledger = Ledger(Silent(64), files, Sums(("one",)), hold=False, block=1)
         ledger.workload._workload.block(0, 64)  # not through the ledger
         _cohort(ledger, 0, 64, 3, 0.0)
         with pytest.raises(KeyError, match="request 0 was not read from the ledger's workload"):
             ledger.close()
-
-
-def test_a_workload_in_memory_may_be_read_anywhere(tmp_path):
-    """Rows of it are there for the ledger even where the server did not read them through it."""
-    whole = _Endless(64).block(0, 64)
-    work = Workload(
-        first_output=np.zeros(64, np.int64), gap_s=None, clients=64, context=None, **whole
-    )
-    with RunFiles(tmp_path) as files:
-        ledger = StreamLedger(work, files, ("one",))
-        _cohort(ledger, 0, 64, 1, 0.0)
-        assert ledger.close().requests.completed == 64

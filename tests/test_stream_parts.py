@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.engine.arrivals import Workload
 from simulator.results.facts import Facts
-from simulator.results.fold import AnchorCounts, Source
-from simulator.results.open_requests import OpenRequests
+from simulator.results.open_requests import OpenRequests, Source
 from simulator.results.quantiles import ERROR, LEAST, PERCENTILES, Samples, Sketch, statistics
+from simulator.results.sums import AnchorCounts
 from simulator.results.window import FULL_BATCH, STEADY, WHOLE_RUN, Completions, Ended, find_window
 
 # ---------------------------------------------------------------- the window
@@ -107,26 +106,26 @@ def test_sketched_samples_have_exact_moments():
 
 def test_open_requests_are_found_and_forgotten():
     table = OpenRequests()
-    table.add(np.array([3, 4, 90]), np.array([0.0, 1.0, 2.0]))
+    table.add(np.array([3, 4, 90]))
     assert table.places(np.array([90, 3, 3])).tolist() == [2, 0, 0]
     table["rounds"][:] = [5, 6, 7]
     table.drop(table.places(np.array([4])))
     assert table["request"].tolist() == [3, 90]
     assert table["rounds"].tolist() == [5, 7]
     assert np.isnan(table["finish_s"]).all()
-    table.add(np.arange(100, 300), np.arange(200.0))  # more than there was room for
+    table.add(np.arange(100, 300))  # more than there was room for
     assert table["rounds"][:3].tolist() == [5, 7, 0]
     assert table.places(np.array([299])).tolist() == [201]
     for gone in (4, 2, 500, 91):
         with pytest.raises(KeyError, match=f"request {gone} has not arrived, or is over"):
             table.places(np.array([3, gone]))
     with pytest.raises(ValueError, match="rising numbers"):
-        table.add(np.array([299]), np.zeros(1))
+        table.add(np.array([299]))
 
 
 def test_requests_far_apart_are_found_as_well():
     table, far = OpenRequests(), np.array([0, 5, 1 << 40])
-    table.add(far, np.zeros(3))
+    table.add(far)
     assert table.places(far[::-1]).tolist() == [2, 1, 0]
     with pytest.raises(KeyError, match="request 6 "):
         table.places(np.array([0, 6, 1 << 40]))
@@ -164,24 +163,11 @@ def test_a_source_keeps_what_was_read_until_it_is_taken():
         source.block(8, 1)
 
 
-def test_a_source_reads_a_workload_in_memory_itself():
-    first = np.zeros(5, np.int64)
-    work = Workload(first_output=first, gap_s=None, clients=3, context=None, **columns(0, 5))
-    source = Source(work)
-    assert (len(source), source.clients, source.closed) == (5, 3, True)
-    assert source.take(0, 2)["sequence"].tolist() == [0, 1]
-    assert source.take(2, 9)["sequence"].tolist() == [2, 3, 4]
-
-
 def test_anchors_are_counted():
-    class Recorded:
-        def __init__(self, **arrays):
-            self.arrays = arrays
-
     counts = AnchorCounts()
     counts.add(np.array([1, 4, 1]))
     counts.add(np.array([0, 1]))
     margin = np.array([0.5, 0.0, 0.0, 0.0, 0.0009])
-    assert counts.near(Recorded(target_margin=margin), 1e-3) == 3 + 1
-    assert counts.near(Recorded(target_margin=margin), 0.9) == 5
-    assert counts.near(Recorded(), 1e-3) is None
+    assert counts.near(margin, 1e-3) == 3 + 1
+    assert counts.near(margin, 0.9) == 5
+    assert counts.near(None, 1e-3) is None

@@ -15,7 +15,8 @@ from simulator.engine.run import Job
 from simulator.engine.server import Server
 from simulator.orders.table import OrderTable
 from simulator.policy import Load
-from simulator.results.facts import Facts, Ledger, texts_of
+from simulator.results.facts import Facts
+from simulator.results.ledger import Ledger
 from tests.serving import STEP_S, ConstantCost
 
 
@@ -182,5 +183,5 @@ def watched(job: Job, told: StepCost) -> Run:
             following=job.following,
         )
     served.run()
-    facts = ledger.facts(texts_of(job.recording, work))
+    facts = ledger.facts()
     return Run(job, work, facts, served.servers, job.cost)

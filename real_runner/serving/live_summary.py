@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
-from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -14,19 +11,14 @@ import torch
 from real_runner.engine.clock import PHASES
 from real_runner.probing.header import hardware, type_name
 from real_runner.serving.live import Live
-from real_runner.serving.load import realised_rate
-from simulator.cost import Source, shares
 from simulator.engine.arrivals import Workload
-from simulator.engine.fingerprint import identity, named_files, own_sources, sources
-from simulator.engine.run import Job
+from simulator.engine.fingerprint import identity, named_files, sources
 from simulator.engine.settings import Settings
-from simulator.policies.loading import policy_name
 from simulator.policy import Policy
 from simulator.results.facts import Facts
-from simulator.results.latency import latency, prefill_ms, request_goodput, step_parts, throughput
-from simulator.results.summary import FORMAT, MARGIN_BELOW, VERSION, live_numbers, plain
-from simulator.results.sums import acceptance, by_domain, near_ties
-from simulator.results.window import Window, find_window
+from simulator.results.summary import plain, summary_of
+from simulator.results.sums import Sums
+from simulator.results.window import Window
 
 BESIDE = "prefill"  # a phase beside the step, in its own column
 
@@ -39,34 +31,20 @@ def live_summary(
     Beside the simulator's: ``live``, ``hardware``, ``device``, ``dtype``, ``packing``,
     ``phase_ms`` (mean per step).
     """
-    window = find_window(facts)
-    finished = facts.requests["finish_s"]
+    sums = Sums.of(facts, domains=live.requests.domains, limits=load.goodput)
     return {
-        "format": FORMAT,
-        "version": VERSION,
+        **summary_of(sums, load, policy, live.plan.config["policy"]),
         **_machine(live),
-        **_what(live, load, policy, workload),
-        "completed": int(np.count_nonzero(~np.isnan(finished))),
-        "duration": facts.duration_s,
-        "realised_request_rate": realised_rate(load, facts.requests["arrival_s"]),
-        **throughput(facts, window),
-        **latency(facts, window),
+        "workload": "written live",
+        "trace": _trace(live, workload),
+        "latency": _latency(live),
+        "what_if": False,
+        "what_if_reason": None,
         "ttft_note": "queue and prefill",
-        "prefill_ms_total": prefill_ms(facts, window),
+        "prefill_ms_total": sums.requests.prefill_s * 1e3,
         "prefill_modelled_share": 0.0,
-        "request_goodput": request_goodput(facts, window, load.goodput),
-        **acceptance(facts, window),
-        "step_ms": step_parts(facts, window),
-        "phase_ms": phase_ms(facts, window),
-        "by_domain": by_domain(facts, window, live.requests.domains),
-        "near_ties": near_ties(facts, None, MARGIN_BELOW)
-        | {
-            "order_ties": int(facts.steps["order_ties"].sum()),
-            "threshold": int(policy.near_threshold),
-        },
-        **live_numbers(facts, window, len(live.requests.domains)),
+        "phase_ms": phase_ms(facts, sums.window),
         "sampled_error_bound": None,  # of replays; live drafts are what they are
-        "cost_shares": _cost_shares(facts),
         "acceptance_length_by_budget": None,
         "config_hash": _config_hash(live),
     }
@@ -93,33 +71,6 @@ def _machine(live: Live) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "pair": live.pair.name,
         "drafter": live.drafter.name,
-    }
-
-
-def _what(live: Live, load: Settings, policy: Policy, workload: Workload) -> dict[str, Any]:
-    """What was run: policy, prompts, what it was fitted on and told, and load."""
-    node = live.plan.config["policy"]
-    return {
-        "policy": policy_name(node),
-        "policy_config": {k: v for k, v in node.items() if k != "name" and k[0] != "_"},
-        "policy_code": {
-            "target": node["_target_"],
-            "sha256": own_sources(Job.__module__, node),
-        },
-        "policy_fit": plain(policy.describe()),
-        "trace": _trace(live, workload),
-        "latency": _latency(live),
-        "server": asdict(load.server),
-        "workload": "written live",
-        "what_if": False,
-        "what_if_reason": None,
-        "max_concurrency": load.max_concurrency or load.max_num_seqs,
-        "request_rate": "inf" if math.isinf(load.request_rate) else load.request_rate,
-        "burstiness": load.burstiness,
-        "seed": load.seed,
-        "num_prompts": load.requests,
-        "ramp": 0,
-        "goodput": None if load.goodput is None else dict(load.goodput),
     }
 
 
@@ -165,14 +116,6 @@ def _latency(live: Live) -> dict[str, Any]:
     }
 
 
-def _cost_shares(facts: Facts) -> dict[str, dict[str, float]]:
-    """Every step is measured."""
-    steps = facts.steps["step_s"]
-    if not len(steps):
-        return shares({}, {})
-    return shares({Source.MEASURED: len(steps)}, {Source.MEASURED: float(steps.sum())})
-
-
 def _prompts_hash(live: Live) -> str:
     """sha256 of what may be served: tokens, keys and limits."""
     digest = hashlib.sha256()
@@ -186,7 +129,7 @@ def _prompts_hash(live: Live) -> str:
 def _config_hash(live: Live) -> str:
     """sha256 of settings and the content of what they name; times differ from run to run."""
     plan = live.plan
-    parts: Mapping[str, Any] = {
+    parts = {
         "config": {k: v for k, v in plan.config.items() if k not in ("task", "output")},
         "recording": plan.recording.content_hash,
         "prompts": _prompts_hash(live),

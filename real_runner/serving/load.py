@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
-
-import numpy as np
 
 from simulator.engine.settings import ServerSettings, Settings
 from traces.common.errors import InputError
@@ -32,9 +29,3 @@ def read_load(config: Mapping[str, Any], prompts: int | None) -> Settings:
     if values["num_prompts"] is None and prompts is not None:
         values["num_prompts"] = prompts
     return Settings(**values, server=server)
-
-
-def realised_rate(load: Settings, arrival_s: np.ndarray) -> float | None:
-    """Requests per second that arrived in an open loop."""
-    last_s = float(np.max(arrival_s))
-    return None if math.isinf(load.request_rate) or last_s <= 0 else load.requests / last_s

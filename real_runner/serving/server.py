@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from copy import deepcopy
+from dataclasses import replace
 
 import numpy as np
 
@@ -22,7 +23,8 @@ from simulator.engine.arrivals import Workload
 from simulator.orders.specs import ChainOrder
 from simulator.policies.checks import checked_widths
 from simulator.policy import Draft, Load, Outcome, Policy, Step
-from simulator.results.facts import Facts, Ledger, Texts
+from simulator.results.facts import Facts
+from simulator.results.ledger import Ledger
 
 HOST = tuple(phase for phase in PHASES if phase not in ("draft", "verify"))
 OnEnd = Callable[[int, list[int]], None]
@@ -82,7 +84,7 @@ class LiveServer:
             else:
                 time.sleep(max(0.0, self._next_s - self.now()))
                 self._last_s = self.now()
-        return self.ledger.facts(self._texts())
+        return self.ledger.facts(self._written())
 
     def _arrivals(self) -> Iterator[int]:
         """Requests not yet sent; a closed loop sends one for each client at once."""
@@ -97,7 +99,7 @@ class LiveServer:
         return everyone
 
     def _submit(self, request: int, time_s: float) -> None:
-        self.ledger.arrival_s[request] = time_s
+        self.ledger.arrive(request, time_s)
         self.queue.append(request)
 
     def _arrive(self) -> None:
@@ -113,10 +115,10 @@ class LiveServer:
         ended = 0
         while self.queue and len(self.running) < self.capacity:
             request, begin_s = self.queue.popleft(), self._last_s
-            self.ledger.admitted_s[request] = begin_s
+            self.ledger.admit(request, begin_s)
             self._prefill(request)
             end_s = self._last_s = self.now()
-            self.ledger.first_token_s[request] = end_s
+            self.ledger.first_token(request, end_s)
             self._prefill_s += end_s - begin_s
             if self._is_over(request):
                 self.engine.release(np.arange(self.engine.batch) < len(self.running))
@@ -226,7 +228,7 @@ class LiveServer:
         self._prefill_s = 0.0
 
     def _end(self, request: int, time_s: float) -> None:
-        self.ledger.finish_s[request] = time_s
+        self.ledger.finish(request, time_s)
         self._finished += 1
         self._tell(self._on_end, request, self.outputs[request])
         if self.workload.gap_s is None:
@@ -241,14 +243,19 @@ class LiveServer:
             hook(*what)
         self._begun += time.perf_counter() - begun
 
-    def _texts(self) -> Texts:
-        """Lengths of what was written; a warm-up request's earlier outputs are not."""
+    def _written(self) -> Workload:
+        """With the lengths of what was written; a warm-up request's earlier outputs are not."""
         work = self.workload
         before = np.where(
             work.warmup & (self.requests.recorded is not None), work.first_output + 1, 0
         )
         written = np.array([len(output) for output in self.outputs]) - before
-        return Texts(self.requests.domain, self.requests.prompt_tokens, written)
+        return replace(
+            work,
+            prompt_tokens=self.requests.prompt_tokens[work.sequence],
+            output_tokens=written,
+            domain=self.requests.domain[work.sequence],
+        )
 
 
 def _is_chain(spec) -> bool:

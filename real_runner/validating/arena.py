@@ -23,7 +23,8 @@ from simulator.orders import BestFirstOrder, DraftHead, Order, OrderTable
 from simulator.orders.specs import MAX_NODES
 from simulator.policies.loading import make_policy, policy_name
 from simulator.policy import Policy
-from simulator.results.facts import Facts, Ledger, texts_of
+from simulator.results.facts import Facts
+from simulator.results.ledger import Ledger
 from traces.common.errors import InputError
 from traces.recordings.recording import Recording
 
@@ -106,7 +107,7 @@ class Arena:
             told=self.cost,
         )
         fleet.run()
-        return ledger.facts(texts_of(self.recording, workload))
+        return ledger.facts()
 
     def serve(
         self,

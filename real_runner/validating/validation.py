@@ -23,8 +23,7 @@ from simulator.cost.host import fit_host, term_counts
 from simulator.engine.arrivals import Workload, make_workload
 from simulator.engine.settings import Settings
 from simulator.results.facts import Facts
-from simulator.results.latency import latency, step_parts, throughput
-from simulator.results.window import find_window
+from simulator.results.sums import Sums
 from traces.recordings.recording import Recording
 
 FEWEST = 24  # requests of a judged run; 6 for each client where that is more
@@ -211,11 +210,11 @@ class Validation:
 
 def measured(facts: Facts) -> dict[str, Any]:
     """Throughput, TPOT and the parts of a step, live or simulated, by the same definitions."""
-    window = find_window(facts)
+    sums = Sums.of(facts)
     return {
-        "output_throughput": throughput(facts, window)["output_throughput"],
-        "median_tpot_ms": latency(facts, window)["median_tpot_ms"],
-        "step_ms": step_parts(facts, window),
+        "output_throughput": sums.throughput()["output_throughput"],
+        "median_tpot_ms": sums.latency()["median_tpot_ms"],
+        "step_ms": sums.steps.step_ms(),
     }
 
 

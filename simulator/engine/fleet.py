@@ -15,7 +15,7 @@ from simulator.engine.server import Server
 from simulator.engine.settings import ServerSettings
 from simulator.orders.specs import Order
 from simulator.policy import Policy
-from simulator.results.facts import Ledger
+from simulator.results.ledger import Ledger
 from traces.recordings.recording import Recording
 
 Row = tuple  # of `workload.rows`

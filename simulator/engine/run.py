@@ -27,9 +27,9 @@ from simulator.orders.specs import Order
 from simulator.orders.table import OrderTable
 from simulator.policies.loading import check_verbs, make_policy, named_refusal
 from simulator.policy import FITTING, Lab, Policy
-from simulator.results.facts import Facts, Ledger, texts_of
-from simulator.results.invariants import check_invariants
-from simulator.results.ledger import STREAM_FROM, StreamLedger, finish, open_ledger
+from simulator.results.facts import Facts
+from simulator.results.ledger import STREAM_FROM, Ledger, open_ledger
+from simulator.results.summary import finish, sums_for
 from traces.common.errors import InputError
 from traces.recordings.part import part_of
 from traces.recordings.recording import Recording
@@ -159,11 +159,11 @@ def run_job(
     long = job.settings.requests > STREAM_FROM
     make = LazyWorkload if long else make_workload
     workload = make(job.settings, job.recording, job.sequences, job.lengths)
-    with open_ledger(job.settings, workload, folder, job.recording.domains) as ledger:
+    with open_ledger(workload, folder, sums_for(job)) as ledger:
         near = _serve(job, ledger, on_finish)
         notes = job.policy.notes()
         more = {"workload": job.served} | ({"policy_notes": notes} if notes else {})
-        return finish(job, ledger, folder, capacity=job.kv_blocks, near_threshold=near, more=more)
+        return finish(job, ledger, capacity=job.kv_blocks, near_threshold=near, more=more)
 
 
 def prepare(job: Job) -> Job:
@@ -231,12 +231,12 @@ def simulate(job: Job, on_finish: Callable[[int], None] | None = None) -> Facts:
     workload = make_workload(job.settings, job.recording, job.sequences, job.lengths)
     ledger = Ledger(workload)
     _serve(job, ledger, on_finish)
-    facts = ledger.facts(texts_of(job.recording, workload))
-    check_invariants(facts, job.kv_blocks)
+    facts = ledger.facts()
+    ledger.accounts.check(job.kv_blocks)
     return facts
 
 
-def _serve(job: Job, ledger: Ledger | StreamLedger, on_finish) -> int:
+def _serve(job: Job, ledger: Ledger, on_finish) -> int:
     """Serve the ledger's workload; returns how many decisions were near a threshold."""
     workload, settings = ledger.workload, job.settings
     parts = (job.policy, job.recording, job.cost, workload, settings.capacity, job.tables, ledger)

@@ -15,7 +15,7 @@ from simulator.engine.settings import ServerSettings
 from simulator.orders.specs import Order
 from simulator.policies.checks import checked_widths, verifies_trees
 from simulator.policy import Draft, Load, Outcome, Policy, Step
-from simulator.results.facts import Ledger, Serving
+from simulator.results.ledger import Ledger, Serving
 from traces.common.errors import InputError
 from traces.recordings.recording import Recording
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from simulator.cost import Source
 from simulator.results.facts import Columns, Facts
-from simulator.results.latency import measured, window_tokens
+from simulator.results.fold import fold_facts
 from simulator.results.window import Window, find_window
 from traces.common.files import named
 from traces.common.json import loads
@@ -40,21 +40,6 @@ def _ends_well(path: Path) -> bool:
         return file.read() == PARQUET
 
 
-def write_results(
-    folder: Path, summary: dict[str, Any], facts: Facts, domains: tuple[str, ...]
-) -> None:
-    """Write requests, steps and summary; after a failure none of the new files is there."""
-    text = json.dumps(summary, sort_keys=True, indent=2, allow_nan=False) + "\n"
-    write_files(
-        folder,
-        {
-            REQUESTS: lambda path: _write_parquet(path, request_columns(facts, domains)),
-            STEPS: lambda path: _write_parquet(path, step_columns(facts)),
-            SUMMARY: lambda path: path.write_text(text, encoding="utf-8"),
-        },
-    )
-
-
 def write_files(folder: Path, writers: dict[str, Callable[[Path], Any]]) -> None:
     """Let every writer fill a temporary file, then rename all of them in the given order."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -72,36 +57,26 @@ def write_files(folder: Path, writers: dict[str, Callable[[Path], Any]]) -> None
                 path.unlink(missing_ok=True)
 
 
-def request_columns(facts: Facts, domains: tuple[str, ...]) -> dict[str, Any]:
-    """Columns of ``requests.parquet``."""
-    window = find_window(facts)
-    return named_requests(facts, window, window_tokens(facts, window), domains)
-
-
 def named_requests(
-    facts: Facts, window: Window, tokens: np.ndarray, domains: tuple[str, ...]
+    requests: Columns, window: Window, tokens: np.ndarray, domains: tuple[str, ...]
 ) -> dict[str, Any]:
-    """Columns of ``requests.parquet`` for the requests of `facts`.
+    """Columns of ``requests.parquet``.
 
     `measured`: the latency metrics count this request.
 
     Args:
-        tokens: (N,) that each emits inside the window.
+        tokens: (N,) that rounds in the window commit to each.
     """
-    return facts.requests | {
-        "domain": _named(domains, facts.requests["domain"]),
-        "measured": measured(facts, window),
-        "window_tokens": tokens,
+    facts = Facts(requests, {}, {}, None)
+    return requests | {
+        "domain": _named(domains, requests["domain"]),
+        "measured": window.requests(facts) & ~requests["warmup"],
+        "window_tokens": tokens + window.admitted(facts),
     }
 
 
-def step_columns(facts: Facts) -> dict[str, Any]:
-    """Columns of ``steps.parquet``."""
-    return named_steps(facts.steps)
-
-
 def named_steps(steps: Columns) -> dict[str, Any]:
-    """`steps` with names for `source`, which says where the step's cost came from."""
+    """Columns of ``steps.parquet``: with names for `source`, where a step's cost came from."""
     return steps | {"source": _named(_SOURCES, steps["source"])}
 
 
@@ -117,13 +92,6 @@ def _source_name(bits: int) -> str:
 
 
 _SOURCES = tuple(map(_source_name, range(2 * max(Source))))
-
-
-def _write_parquet(path: Path, columns: dict[str, Any]) -> None:
-    import pyarrow
-    from pyarrow import parquet
-
-    parquet.write_table(pyarrow.table(columns), path)
 
 
 def discard(folder: Path) -> None:
@@ -150,97 +118,87 @@ _NUMBERS = ("request", "step", "packed_tokens")  # columns of whole numbers that
 
 
 class RunFiles:
-    """Tables that are appended to, and the summary. On leaving, unpublished files are removed.
+    """The tables of a run, which are appended to, and its summary.
+
+    Nothing is at its place before `publish`. On leaving, unpublished files are removed.
 
     group: rows that are held until they are written.
     """
 
     def __init__(self, folder: Path, group: int = GROUP) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self.folder = folder
+        self.folder, self._group = folder, group
         names = (REQUESTS, STEPS, SUMMARY)  # renamed in this order
-        self.paths = {name: folder / f".{name}.{os.getpid()}.tmp" for name in names}
-        self._tables = {name: _Table(self.paths[name], group) for name in (REQUESTS, STEPS)}
+        self._paths = {name: folder / f".{name}.{os.getpid()}.tmp" for name in names}
+        self._held: dict[str, list] = {REQUESTS: [], STEPS: []}  # tables
+        self._writers: dict[str, Any] = {}
 
     def append(self, name: str, columns: dict[str, Any]) -> None:
         """Add rows to `name` (requests or steps), the same columns every time, perhaps none."""
-        self._tables[name].append(columns)
+        import pyarrow
 
-    def close_tables(self) -> None:
-        """Write what is held; no rows are added any more."""
-        for table in self._tables.values():
-            table.close()
+        self._held[name].append(pyarrow.table(columns))
+        rows = sum(map(len, self._held[name]))
+        if rows >= self._group:
+            self._write(name, rows - rows % self._group)
 
-    def prompts_longer(self, tokens: int) -> float:
-        """Share of the requests written whose prompt is longer."""
-        from pyarrow import parquet
+    def _write(self, name: str, rows: int) -> None:
+        import pyarrow
 
-        longer = count = 0
-        with parquet.ParquetFile(self.paths[REQUESTS]) as file:
-            for batch in file.iter_batches(GROUP, columns=["prompt_tokens"]):
-                values = batch.column(0).to_numpy()
-                longer += int(np.count_nonzero(values > tokens))
-                count += len(values)
-        return longer / count
+        held = self._held[name]
+        table = held[0] if len(held) == 1 else pyarrow.concat_tables(held)
+        with named(self.folder / name):
+            if name not in self._writers:
+                self._writers[name] = _writer(self._paths[name], table.schema)
+            self._writers[name].write_table(table.slice(0, rows), row_group_size=self._group)
+        self._held[name] = [table.slice(rows)] if rows < len(table) else []
 
     def publish(self, summary: dict[str, Any]) -> None:
-        """Write the summary and give all files their names, the summary last."""
+        """Write what is held and the summary, and give all files their names, the summary last."""
+        for name, held in self._held.items():
+            if held:
+                self._write(name, sum(map(len, held)))
+            with named(self.folder / name):
+                self._writers[name].close()
         text = json.dumps(summary, sort_keys=True, indent=2, allow_nan=False) + "\n"
-        self.paths[SUMMARY].write_text(text, encoding="utf-8")
-        for name, path in self.paths.items():
-            os.replace(path, self.folder / name)
+        with named(self.folder / SUMMARY):
+            self._paths[SUMMARY].write_text(text, encoding="utf-8")
+        for name, path in self._paths.items():
+            with named(self.folder / name):
+                os.replace(path, self.folder / name)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for table in self._tables.values():
-            table.abandon()
-        for path in self.paths.values():
-            path.unlink(missing_ok=True)
+        for writer in self._writers.values():
+            with suppress(OSError):
+                writer.close()
+        for path in self._paths.values():
+            with suppress(OSError):  # the disk's, which was said already
+                path.unlink(missing_ok=True)
 
 
-class _Table:
-    """One parquet file in row groups of `group` rows."""
-
-    def __init__(self, path: Path, group: int) -> None:
-        self._path, self._group, self._writer = path, group, None
-        self._held: list = []  # tables
-        self._rows = 0
-
-    def append(self, columns: dict[str, Any]) -> None:
-        import pyarrow
-
-        table = pyarrow.table(columns)
-        self._held.append(table)
-        self._rows += len(table)
-        if self._rows >= self._group:
-            self._write(self._rows - self._rows % self._group)
-
-    def _write(self, rows: int) -> None:
-        import pyarrow
-        from pyarrow import parquet
-
-        table = pyarrow.concat_tables(self._held)
-        if self._writer is None:
-            # Dictionaries pay for names and small whole numbers; times hardly ever repeat.
-            often = [field.name for field in table.schema if _repeats(field)]
-            self._writer = parquet.ParquetWriter(self._path, table.schema, use_dictionary=often)
-        self._writer.write_table(table.slice(0, rows), row_group_size=self._group)
-        rest = table.slice(rows)
-        self._held, self._rows = ([rest] if len(rest) else []), len(rest)
-
-    def close(self) -> None:
-        if self._held:
-            self._write(self._rows)
-        self._writer.close()
-
-    def abandon(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
-
-
-def _repeats(field) -> bool:
+def _writer(path: Path, schema):
+    """Dictionaries pay for names and small whole numbers; times hardly ever repeat."""
     import pyarrow
+    from pyarrow import parquet
 
-    return not pyarrow.types.is_floating(field.type) and field.name not in _NUMBERS
+    path.parent.mkdir(parents=True, exist_ok=True)
+    often = [
+        field.name
+        for field in schema
+        if not pyarrow.types.is_floating(field.type) and field.name not in _NUMBERS
+    ]
+    return parquet.ParquetWriter(path, schema, use_dictionary=often)
+
+
+def write_results(
+    folder: Path, summary: dict[str, Any], facts: Facts, domains: tuple[str, ...]
+) -> None:
+    """Write requests, steps and summary; after a failure none of the new files is there."""
+    window = find_window(facts)
+    tokens = fold_facts(facts, window)[0]["in_tokens"]
+    with RunFiles(folder) as files:
+        files.append(REQUESTS, named_requests(facts.requests, window, tokens, domains))
+        files.append(STEPS, named_steps(facts.steps))
+        files.publish(summary)

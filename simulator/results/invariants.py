@@ -11,7 +11,8 @@ from itertools import pairwise
 import numpy as np
 
 from simulator.results.facts import Columns, Facts
-from simulator.results.latency import waits
+from simulator.results.fold import fold_facts
+from simulator.results.window import find_window
 
 RELATIVE = 1e-9  # of times and of sums of them
 
@@ -43,28 +44,20 @@ class Accounts:
     before_s: float = 0.0  # in the queue and in prefill
     queued_s: float = 0.0  # queue length x step time
     stay_s: float = 0.0
+    fault: str | None = None  # the first contradiction found while adding up
 
     @classmethod
     def of(cls, facts: Facts) -> Accounts:
         """Those of a run whose tables are in memory."""
-        accounts, rounds = cls(), facts.rounds
-        request, count = rounds["request"], len(facts.requests["finish_s"])
-        end_s = facts.steps["time_s"] + facts.steps["step_s"]
-        last_s = np.full(count, np.nan)
-        last_s[request] = end_s[rounds["step"]]  # the last one of each stays
+        accounts = cls()
+        requests, folded = fold_facts(facts, find_window(facts))
         accounts.add_steps(facts.steps)
-        waited_s = waits(facts)
-        accounts.add_waits(len(waited_s), float(waited_s.sum()), float(waited_s.min(initial=0.0)))
-        committed = np.bincount(request, rounds["committed"], count).astype(np.int64)
-        accounts.add_requests(facts.requests, committed, last_s)
+        accounts.add_waits(len(facts.rounds["request"]), folded.waited_s, folded.least_s)
+        accounts.add_requests(requests | facts.requests)
         return accounts
 
     def add_steps(self, steps: Columns) -> None:
-        """Take steps in, in order.
-
-        Raises:
-            InvariantError: two steps of one replica at a time.
-        """
+        """Take steps in, in order; of one replica no two may be at a time."""
         self.batches += int(steps["batch"].sum())
         self.kv_blocks = max(self.kv_blocks, int(steps["kv_blocks"].max(initial=0)))
         self.in_steps_s += float(steps["batch"] @ steps["step_s"])
@@ -78,7 +71,7 @@ class Accounts:
         before_s = np.concatenate([[self.ends_s.get(replica, 0.0)], end_s[:-1]])
         early = np.flatnonzero(begin_s < before_s - _slack(before_s))
         if len(early):
-            raise InvariantError(
+            self._fault(
                 f"replica {replica}: a step begins at {begin_s[early[0]]!r} s, before the one "
                 f"before it ends at {before_s[early[0]]!r} s"
             )
@@ -86,38 +79,28 @@ class Accounts:
         self.latest_s = max(self.latest_s, float(end_s[-1]))
 
     def add_waits(self, rounds: int, waited_s: float, least_s: float) -> None:
-        """Take rounds in: seconds from a chunk of a request to its next step, summed and least.
-
-        Raises:
-            InvariantError: a request in two steps at a time.
-        """
+        """Take rounds in: seconds from a chunk of a request to its next step, summed and least."""
         self.rounds += rounds
         self.between_s += waited_s
         if least_s < -_slack(self.latest_s):
-            raise InvariantError(f"a request is in a step {-least_s!r} s before its last one ends")
+            self._fault(f"a request is in a step {-least_s!r} s before its last one ends")
 
-    def add_requests(self, requests: Columns, committed: np.ndarray, last_s: np.ndarray) -> None:
-        """Take requests in, once each.
-
-        Args:
-            committed: (n,) tokens of their rounds. last_s: (n,) end of the last one, NaN: none.
-
-        Raises:
-            InvariantError: times that fall, an end that is no chunk's, a rejected request served.
-        """
+    def add_requests(self, requests: Columns) -> None:
+        """Take requests in, once each, with what `fold` added to them."""
+        last_s = requests["last_s"]
         times = [requests[f"{name}_s"] for name in ("arrival", "admitted", "first_token")]
         ends_s = np.where(np.isnan(last_s), times[-1], last_s)
         finished, rejected = ~np.isnan(requests["finish_s"]), requests["rejected"]
-        _check_order(requests["request"], [*times, ends_s])
-        _check_ends(requests, ends_s)
+        self._check_order(requests["request"], [*times, ends_s])
+        self._check_ends(requests, ends_s)
         served = rejected & (finished | ~np.isnan(times[1]))
         if served.any():
-            raise InvariantError(f"request {requests['request'][served][0]} is rejected and served")
+            self._fault(f"request {requests['request'][served][0]} is rejected and served")
         self.requests += len(finished)
         self.arrived += int(np.count_nonzero(~np.isnan(times[0])))
         self.completed += int(np.count_nonzero(finished))
         self.rejected += int(np.count_nonzero(rejected))
-        self.decoded += int(committed[finished].sum())
+        self.decoded += int(requests["committed"][finished].sum())
         self.first += int(np.count_nonzero(finished & ~requests["warmup"]))
         self.emitted += int(requests["output_tokens"][finished].sum())
         read_s = np.where(np.isnan(times[2]), times[1], times[2])
@@ -127,8 +110,38 @@ class Accounts:
         latest_s = np.max(requests["finish_s"], initial=self.latest_s, where=finished)
         self.latest_s = float(latest_s)
 
+    def _check_order(self, request: np.ndarray, times: list[np.ndarray]) -> None:
+        """Arrival, admission, first token and last chunk follow each other."""
+        for earlier, later in pairwise(times):
+            wrong = (later < earlier - _slack(earlier)) | (np.isnan(earlier) & ~np.isnan(later))
+            if wrong.any():
+                place = np.flatnonzero(wrong)[0]
+                names = [float(time[place]) for time in times]
+                self._fault(
+                    f"request {request[place]}: arrival, admission, first token and last chunk at "
+                    f"{names} s"
+                )
+
+    def _check_ends(self, requests: Columns, ends_s: np.ndarray) -> None:
+        """A request is finished with its last chunk."""
+        finish_s = requests["finish_s"]
+        apart = ~np.isnan(finish_s) & ~(np.abs(finish_s - ends_s) <= _slack(finish_s))
+        if apart.any():
+            place = np.flatnonzero(apart)[0]
+            self._fault(
+                f"request {requests['request'][place]} finishes at {finish_s[place]!r} s; its last "
+                f"chunk is at {ends_s[place]!r} s"
+            )
+
+    def _fault(self, message: str) -> None:
+        """Two steps of a replica or of a request at a time, times that fall, an end that is no
+        chunk's, a rejected request served; the first one is kept."""
+        self.fault = self.fault or message
+
     def check(self, capacity: int | None = None, open_end: bool = False) -> None:
         """Raise InvariantError unless everything adds up; arguments of `check_invariants`."""
+        if self.fault is not None:
+            raise InvariantError(self.fault)
         self._equal("rounds", self.rounds, "the sum of the steps' batches", self.batches)
         self._equal(
             f"tokens: {self.decoded} of rounds and {self.first} first ones,",
@@ -186,28 +199,3 @@ def check_invariants(facts: Facts, capacity: int | None = None, open_end: bool =
 
 def _slack(time_s):
     return RELATIVE * np.maximum(1.0, time_s)
-
-
-def _check_order(request: np.ndarray, times: list[np.ndarray]) -> None:
-    """Arrival, admission, first token and last chunk follow each other."""
-    for earlier, later in pairwise(times):
-        wrong = (later < earlier - _slack(earlier)) | (np.isnan(earlier) & ~np.isnan(later))
-        if wrong.any():
-            place = np.flatnonzero(wrong)[0]
-            names = [float(time[place]) for time in times]
-            raise InvariantError(
-                f"request {request[place]}: arrival, admission, first token and last chunk at "
-                f"{names} s"
-            )
-
-
-def _check_ends(requests: Columns, ends_s: np.ndarray) -> None:
-    """A request is finished with its last chunk."""
-    finish_s = requests["finish_s"]
-    apart = ~np.isnan(finish_s) & ~(np.abs(finish_s - ends_s) <= _slack(finish_s))
-    if apart.any():
-        place = np.flatnonzero(apart)[0]
-        raise InvariantError(
-            f"request {requests['request'][place]} finishes at {finish_s[place]!r} s; its last "
-            f"chunk is at {ends_s[place]!r} s"
-        )

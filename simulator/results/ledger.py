@@ -1,96 +1,111 @@
-"""A ledger that holds open requests only: what it is told goes into sums and files."""
+"""What an engine tells of a run, added up as soon as it is settled; and its tables, on demand."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import defaultdict, deque
+from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simulator.cost import StepTime
-from simulator.engine.arrivals import LazyWorkload, Workload
-from simulator.engine.settings import Settings
-from simulator.policy import Load, Outcome
-from simulator.results.facts import Columns, Ledger, Serving, StepLines, texts_of
-from simulator.results.files import RunFiles, write_results
-from simulator.results.fold import Book
-from simulator.results.invariants import Accounts, check_invariants
+from simulator.results.facts import (
+    DEFAULT,
+    REQUEST_COLUMNS,
+    ROUND_COLUMNS,
+    STEP_COLUMNS,
+    TIMES,
+    TOTALS,
+    Columns,
+    Facts,
+    filled,
+    step_totals,
+)
+from simulator.results.files import REQUESTS, STEPS, RunFiles, named_requests, named_steps
+from simulator.results.fold import fold
+from simulator.results.invariants import Accounts
+from simulator.results.open_requests import OpenRequests, Source
 from simulator.results.quantiles import EXACT
-from simulator.results.summary import Measures, summarise, summary_of
+from simulator.results.sums import Sums
+from simulator.results.window import Completions, Ended, Window, window_of
 
-
-class Events:
-    """Lists of (request, value) by name, in the order they were noted."""
-
-    def __init__(self) -> None:
-        self._lists: dict[str, list[tuple[int, float]]] = {}
-        self.count = 0
-
-    def add(self, name: str, request: int, value: float = 1.0) -> None:
-        """Note one."""
-        self._lists.setdefault(name, []).append((request, value))
-        self.count += 1
-
-    def take(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """(n,) requests and (n,) values of `name`, which are forgotten here."""
-        pairs = self._lists.pop(name, [])
-        self.count -= len(pairs)
-        columns = np.array(pairs, float).reshape(-1, 2)
-        return columns[:, 0].astype(np.int64), columns[:, 1]
-
+if TYPE_CHECKING:
+    from simulator.cost import StepTime
+    from simulator.engine.arrivals import LazyWorkload, Workload
+    from simulator.policy import Load, Outcome
 
 BLOCK = 1 << 16  # rounds, or events, that are taken together
+_TAKEN = {*STEP_COLUMNS, *TOTALS}  # columns of the steps whatever the run
 
 
-class StreamLedger:
-    """As `simulator.results.facts.Ledger`; times are noted in their order, and steps as they end.
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """What a replica did beside decoding in a step."""
+
+    replica: int = 0
+    prefill_tokens: int = 0  # of prompts, computed in the step
+    kv_blocks: int = 0  # held while it runs
+    preempted: int = 0  # requests pushed out since the step before
+
+
+_ALONE = Serving()
+
+
+class Ledger:
+    """Filled by an engine: times of every request, and a line for every step and its rounds.
+
+    All of it is folded into `sums` and `accounts`, and written to `files` where there are some. A
+    ledger that holds a run folds it when it ends, in one block, and hands out its tables. One that
+    does not holds open requests only: steps and rounds wait until it is settled whether they lie
+    in the window, are then folded block by block, and requests follow in the order they end. Such
+    a ledger is told times in their order, and of the workload rows that are read through it.
 
     Args:
-        workload: read it through the ledger's `workload`, so that its rows are known here.
-        domains: names of the recording's. limits: objectives in milliseconds.
-        exact: values of a latency that are held for exact percentiles.
+        files: where the tables go; None: nowhere, and the run is held.
+        hold: whether the run is held.
         block: rounds that are folded together.
     """
 
     def __init__(
         self,
         workload: Workload | LazyWorkload,
-        files: RunFiles,
-        domains: tuple[str, ...],
+        files: RunFiles | None = None,
+        sums: Sums | None = None,
         *,
-        replicas: int = 1,
-        limits: Mapping[str, float] | None = None,
-        exact: int = EXACT,
+        hold: bool = True,
         block: int = BLOCK,
     ) -> None:
-        self._block, self.files = block, files
-        self._book = Book(workload, files, domains, replicas, limits, exact, block)
-        self._events, self._lines = Events(), StepLines()
+        self.files, self.sums, self.accounts = files, sums or Sums(), Accounts()
+        self.hold = hold or files is None
+        self.workload = workload if self.hold else Source(workload)
+        self._block, self._extra = block, None
+        self._events: dict[str, list[tuple[int, float]]] = defaultdict(list)
+        self._lines: list[tuple] = []  # of steps
+        self._rounds: list[tuple] = []  # of each of them
+        self._noted = self._noted_rounds = self._noted_steps = 0
+        self._open, self._ended = OpenRequests(), Ended()
+        self._completions = Completions(workload.clients, workload.ramp)
+        self._waiting: deque[tuple[Columns, Columns]] = deque()  # steps, and their rounds
+        self._waiting_rounds = 0
+        self._tables: dict[str, Columns] = {}
+        self._fold_rounds = fold
+        if self.hold:
+            self._open.add(np.arange(len(workload)))
+        else:
+            from simulator.results.fold_long import fold_long
 
-    @property
-    def workload(self):
-        """The workload, whose rows are noted as they are read."""
-        return self._book.source
-
-    @property
-    def accounts(self) -> Accounts:
-        """What must add up when the run is over."""
-        return self._book.accounts
+            self._fold_rounds = fold_long
 
     # ---------------------------------------------------------------- one event after another
-
-    def expect(self, first: int, columns: Columns) -> None:
-        """Rows of the workload that were not read through `self.workload`."""
-        self.workload.note(first, columns)
 
     def arrive(self, request: int, time_s: float) -> None:
         """A request is sent."""
         self._note("arrival_s", request, time_s)
 
     def admit(self, request: int, time_s: float) -> None:
-        """A request leaves the queue; the first time counts."""
+        """A request leaves the queue, prefill begins; the first time counts."""
         self._note("admitted_s", request, time_s)
 
     def first_token(self, request: int, time_s: float) -> None:
@@ -107,20 +122,21 @@ class StreamLedger:
 
     def preempt(self, request: int) -> None:
         """A request loses its place and what was read of it."""
-        self._note("preemptions", request)
+        self._note("preemptions", request, 1)
 
     def hand_over(self, request: int) -> None:
         """A request goes on in another sequence."""
-        self._note("hand_overs", request)
+        self._note("hand_overs", request, 1)
 
     def place(self, request: int, replica: int) -> None:
         """A request is sent to a replica; 0 where nothing is said."""
         if replica:
             self._note("replica", request, replica)
 
-    def _note(self, name: str, request: int, value: float = 1.0) -> None:
-        self._events.add(name, request, value)
-        if self._events.count >= 4 * self._block:
+    def _note(self, name: str, request: int, value: float) -> None:
+        self._events[name].append((request, value))
+        self._noted += 1
+        if self._noted >= 4 * self._block:
             self._flush()
 
     def step(
@@ -133,112 +149,263 @@ class StreamLedger:
         serving: Serving | None = None,
         **extra_s: float,
     ) -> None:
-        """Note one step, see `Ledger.step`."""
-        self._lines.add(load, time, anchor, outcome, ties, serving, extra_s)
-        if max(self._lines.rounds, len(self._lines)) >= self._block:
+        """Note one step.
+
+        Args:
+            anchor: (batch,) where each request stood before it.
+            ties: requests whose order has neighbours of exactly equal score.
+            extra_s: further columns of the steps in seconds, the same in every step. They are
+                parts of `time` or stand beside it; `step_s` does not count them.
+
+        Raises:
+            ValueError: a further column that another step lacks, or whose name is not free.
+        """
+        if self._extra is None or extra_s.keys() != self._extra.keys():
+            self._check_extra(extra_s)
+        here = serving or _ALONE
+        self._lines.append(
+            (
+                load.time_s,
+                time.draft_s,
+                time.verify_s,
+                time.host_s,
+                int(time.source),
+                load.batch,
+                load.queued,
+                outcome.drafted,
+                ties,
+                time.chunk_s,
+                time.executed,
+                here.prefill_tokens,
+                here.replica,
+                here.kv_blocks,
+                here.preempted,
+                *(extra_s[name] for name in self._extra),
+            )
+        )
+        self._rounds.append(
+            (outcome.request, anchor, outcome.width, outcome.accepted, outcome.committed)
+        )
+        self._noted_rounds += load.batch
+        if max(self._noted_rounds, len(self._lines)) >= self._block:
             self._flush()
+
+    def _check_extra(self, extra_s: dict[str, float]) -> None:
+        if self._extra is not None:
+            known = tuple(self._extra)
+            raise ValueError(f"step columns {tuple(extra_s)}; accepted: {known}, as in other steps")
+        odd = [name for name in extra_s if name in _TAKEN or not name.endswith("_s")]
+        if odd:
+            raise ValueError(f"step column {odd[0]!r}; accepted: a new name that ends in _s")
+        self._extra = dict.fromkeys(sorted(extra_s), float)
 
     # ---------------------------------------------------------------- many at once
 
     def times(self, name: str, request: np.ndarray, time_s: np.ndarray) -> None:
         """Note `name` (arrival_s, admitted_s, first_token_s, finish_s) of (n,) requests."""
+        if name not in TIMES:
+            raise ValueError(f"times of {name!r}; accepted: {', '.join(TIMES)}")
         self._flush()
-        self._book.times(name, request, time_s)
+        self._take_times(name, request, time_s)
 
     def block(self, steps: Columns, rounds: Columns) -> None:
-        """Note many steps at once, in order, after those noted before, see `Ledger.block`."""
+        """Note many steps at once, in order, after those noted before.
+
+        Args:
+            steps: (S,) columns of `STEP_COLUMNS`; those it gives a default may be missing.
+            rounds: (sum of batches,) request, anchor, width, accepted, committed; step by step.
+        """
         self._flush()
-        self._book.take(steps, rounds)
-        self._book.settle()
+        self._take_steps(steps, rounds)
+        self._settle_enough()
+
+    # ---------------------------------------------------------------- what was noted is taken in
 
     def _flush(self) -> None:
         """Take in what was noted one by one: of each request in the order of its life."""
-        if not self._events.count and not len(self._lines):
+        if not self._noted and not self._lines:
             return
-        take, book = self._events.take, self._book
         for name in ("arrival_s", "admitted_s", "first_token_s"):
-            book.times(name, *take(name))
-        book.place(*take("replica"))
-        for name in ("preemptions", "hand_overs"):
-            book.count(name, take(name)[0])
-        if len(self._lines):
-            book.take(*self._lines.take())
-        book.reject(*take("rejected"))
-        book.times("finish_s", *take("finish_s"))
-        book.settle()
+            self._take_times(name, *self._taken(name))
+        for name in ("replica", "preemptions", "hand_overs"):
+            request, value = self._taken(name)
+            np.add.at(self._open[name], self._open.places(request), value.astype(np.int64))
+        if self._lines:
+            lines, rounds = self._lines, self._rounds
+            self._lines, self._rounds, self._noted_rounds = [], [], 0
+            kinds = STEP_COLUMNS | self._extra
+            self._take_steps(
+                {n: np.array(v, kinds[n]) for n, v in zip(kinds, zip(*lines), strict=True)},
+                {n: _whole(parts) for n, parts in zip(ROUND_COLUMNS, zip(*rounds), strict=True)},
+            )
+        request, time_s = self._taken("rejected")
+        self._open["rejected"][self._open.places(request)] = True
+        self._end(request, time_s)
+        self._take_times("finish_s", *self._taken("finish_s"))
+        self._noted = 0
+        self._settle_enough()
 
-    def close(self) -> Measures:
-        """Fold all that is left; the sums of the whole run."""
+    def _taken(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """(n,) requests and (n,) values of `name` in the order of being noted; forgotten here."""
+        columns = np.array(self._events.pop(name, []), float).reshape(-1, 2)
+        return columns[:, 0].astype(np.int64), columns[:, 1]
+
+    def _take_times(self, name: str, request: np.ndarray, time_s: np.ndarray) -> None:
+        if name == "arrival_s" and not self.hold:
+            self._open.add(request)
+        place = self._open.places(request)
+        if name == "admitted_s":  # again after a preemption: the first time counts
+            fresh = np.isnan(self._open[name][place])
+            place, time_s = place[fresh][::-1], time_s[fresh][::-1]
+        self._open[name][place] = time_s
+        if name == "finish_s":
+            self._completions.note(time_s)
+            self._end(request, time_s)
+
+    def _end(self, request: np.ndarray, time_s: np.ndarray) -> None:
+        """(n,) requests finish, or are rejected; those of a held run stay."""
+        if not self.hold:
+            self._ended.add(request, time_s)
+
+    def _take_steps(self, steps: Columns, rounds: Columns) -> None:
+        """Let steps and rounds wait, with all columns."""
+        number = len(steps["time_s"])
+        if number:
+            steps = filled(steps)
+            steps |= step_totals(steps, rounds, self._noted_steps)
+            self._noted_steps += number
+            self._waiting.append((steps, rounds))
+            self._waiting_rounds += len(rounds["request"])
+
+    # ---------------------------------------------------------------- what is settled is folded
+
+    def _settle_enough(self) -> None:
+        """Fold what is settled, if enough waits."""
+        if self.hold:
+            return
+        self._know()
+        enough = max(self._waiting_rounds, len(self._ended)) >= self._block
+        window = self._completions.settled() if enough else None
+        if window is not None:
+            self._settle(window, window.end_s)
+
+    def _know(self) -> None:
+        """Learn what was read of the workload about requests that have arrived."""
+        unknown = self._open.unknown
+        if len(unknown):
+            self._open.know(self.workload.take(int(unknown[0]), len(unknown)))
+
+    def _settle(self, window: Window, until_s: float) -> None:
+        """Fold what is over by `until_s`: nothing later can change what the window says of it.
+
+        Blocks are folded whole, and requests behind all their rounds.
+        """
+        while self._waiting and _ends_s(self._waiting[0][0])[-1] <= until_s:
+            self._fold(*self._waiting.popleft(), window)
+        if self._waiting:
+            until_s = min(until_s, _ends_s(self._waiting[0][0])[0])
+        self._release(self._ended.until(until_s), window)
+
+    def _fold(self, steps: Columns, rounds: Columns, window: Window) -> None:
+        """Add steps and their rounds to all sums, and steps to their file."""
+        self._waiting_rounds -= len(rounds["request"])
+        rounds = {"step": np.repeat(np.arange(len(steps["batch"])), steps["batch"])} | rounds
+        place = self._open.places(rounds["request"], served=True)
+        inside = window.steps(Facts({}, steps, {}, None))
+        folded = self._fold_rounds(self._open, place, steps, rounds, inside)
+        self.sums.add_steps(steps, rounds, inside, folded)
+        self.accounts.add_steps(steps)
+        self.accounts.add_waits(len(place), folded.waited_s, folded.least_s)
+        if self.files is not None:
+            self.files.append(STEPS, named_steps(steps))
+        if self.hold:
+            self._tables |= {"steps": steps, "rounds": rounds}
+
+    def _release(self, request: np.ndarray, window: Window) -> None:
+        """Add (n,) requests that are over to all sums and to their file, and forget them."""
+        if not len(request):
+            return
+        place = self._open.places(request, served=True)
+        columns = self._open.columns(place)
+        self.accounts.add_requests(columns)
+        self.sums.add_requests(columns, window)
+        table = {name: columns[name] for name in REQUEST_COLUMNS}
+        if self.files is not None:
+            named = named_requests(table, window, columns["in_tokens"], self.sums.domains)
+            self.files.append(REQUESTS, named)
+        if self.hold:
+            self._tables["requests"] = table
+        self._open.drop(place)
+
+    # ---------------------------------------------------------------- the end
+
+    def close(self, workload: Workload | None = None) -> Sums:
+        """Fold all that is left; the sums of the whole run.
+
+        Args:
+            workload: with the lengths of texts, where a held run's own was without.
+        """
         self._flush()
-        return self._book.close()
+        if self.hold:
+            self._open.know((workload or self.workload).block(0, len(self.workload)))
+            self._waiting = deque([_joined(self._waiting)] if self._waiting else [])
+            clients, ramp = self.workload.clients, self.workload.ramp
+            window = window_of(self._open["finish_s"], clients, ramp)
+        else:
+            self._know()
+            window = self._completions.window()
+        if not self._noted_steps:
+            self._fold(*_nothing(), window)
+        self._settle(window, np.inf)
+        self._release(np.array(self._open["request"]), window)  # those that did not end
+        self.sums.window = window
+        return self.sums
+
+    def facts(self, workload: Workload | None = None) -> Facts:
+        """The tables of a held run, once every request is over; arguments as of `close`."""
+        if "requests" not in self._tables:
+            self.close(workload)
+        return Facts(**self._tables, concurrency=self.workload.clients, ramp=self.workload.ramp)
 
 
-# ---------------- Runs of any number of requests in memory that does not grow with it.
-
-
-if TYPE_CHECKING:
-    from simulator.engine.run import Job
-
-STREAM_FROM = 100_000  # requests of a run; longer runs are streamed
+STREAM_FROM = 100_000  # requests of a run; longer ones are not held
 
 
 @contextmanager
-def open_ledger(
-    settings: Settings,
-    workload: Workload | LazyWorkload,
-    folder: Path | None,
-    domains: tuple[str, ...],
-) -> Iterator[Ledger | StreamLedger]:
-    """A ledger for a run: in memory, or streamed to temporary files in `folder`.
+def open_ledger(workload: Workload | LazyWorkload, folder: Path, sums: Sums) -> Iterator[Ledger]:
+    """A ledger for a run of any size, whose files go to `folder` when they are published.
 
-    Serve its `workload`, which notes the requests that are read from it. Files that `finish` did
-    not publish are removed at the end of the block.
+    Serve its `workload`, which notes the requests that are read from it. Files that are not
+    published are removed at the end of the block.
 
     Args:
-        folder: of the results; None: in memory, whatever the size.
-        domains: names of the recording's.
+        sums: empty; of a long run, percentiles hold `EXACT` values.
     """
-    if folder is None or len(workload) <= STREAM_FROM:
-        yield Ledger(workload)
-        return
+    hold = len(workload) <= STREAM_FROM
     with RunFiles(folder) as files:
-        yield StreamLedger(
-            workload, files, domains, replicas=settings.server.replicas, limits=settings.goodput
-        )
+        yield Ledger(workload, files, sums if hold else replace(sums, exact=EXACT), hold=hold)
 
 
-def finish(
-    job: Job,
-    ledger: Ledger | StreamLedger,
-    folder: Path,
-    *,
-    capacity: int | None = None,
-    open_end: bool = False,
-    near_threshold: int | None = None,
-    more: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
-    """Check the run, write its results into `folder`, and return its summary.
-
-    Args:
-        capacity: KV blocks of a replica; None: no limit.
-        open_end: whether the run may have stopped while requests waited or ran.
-        near_threshold, more: see `summarise`.
-
-    Raises:
-        InvariantError: the run contradicts itself; nothing is written.
-    """
-    keys = {"near_threshold": near_threshold, "more": more}
-    if isinstance(ledger, StreamLedger):
-        measures = ledger.close()
-        ledger.accounts.check(capacity, open_end)
-        summary = summary_of(job, measures, **keys)
-        ledger.files.publish(summary)
-        return summary
-    facts = ledger.facts(texts_of(job.recording, ledger.workload))
-    check_invariants(facts, capacity, open_end)
-    summary = summarise(job, facts, **keys)
-    write_results(folder, summary, facts, job.recording.domains)
-    return summary
+def _ends_s(steps: Columns) -> np.ndarray:
+    return steps["time_s"] + steps["step_s"]
 
 
-__all__ = ["STREAM_FROM", "RunFiles", "StreamLedger", "finish", "open_ledger"]
+def _joined(blocks) -> tuple[Columns, Columns]:
+    """Steps and rounds of all blocks."""
+    steps, rounds = (
+        {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        for parts in zip(*blocks, strict=True)
+    )
+    return steps, rounds
+
+
+def _whole(parts) -> np.ndarray:
+    return np.concatenate(parts).astype(np.int64, copy=False)
+
+
+def _nothing() -> tuple[Columns, Columns]:
+    """No steps and no rounds, with all columns."""
+    rounds = {name: np.zeros(0, np.int64) for name in ROUND_COLUMNS}
+    given = {name: np.zeros(0, kind) for name, kind in STEP_COLUMNS.items() if name not in DEFAULT}
+    steps = filled(given)
+    return steps | step_totals(steps, rounds), rounds

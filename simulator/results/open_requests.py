@@ -1,21 +1,22 @@
-"""Requests that are not settled yet: a table that grows at one end and is thinned out."""
+"""Requests that are not settled yet: a table that grows at one end and is thinned out.
+
+And the workload, of which what was read is kept until the table asks for it.
+"""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
-from simulator.results.facts import Columns
+from simulator.results.facts import REQUEST_COLUMNS, Columns
+from simulator.results.fold import ADDED
+
+if TYPE_CHECKING:
+    from simulator.engine.arrivals import LazyWorkload, Workload
 
 WORK = ("sequence", "domain", "prompt_tokens", "output_tokens", "warmup")  # of a workload
-COUNTS = ("rounds", "drafted", "accepted", "draft_nodes")
-SERVED = ("replica", "preemptions", "hand_overs", "rejected")
-TIMES = ("arrival_s", "admitted_s", "first_token_s", "finish_s")
-# In the order of a run's table of requests.
-NAMES = ("request", "sequence", "domain", *TIMES, "prompt_tokens", "output_tokens", *COUNTS)
-NAMES = (*NAMES, "warmup", *SERVED)
-INSIDE = ("rounds", "drafts", "accepted", "tokens")  # in the window, see `request_sums`
-# Beside them: tokens committed by rounds, and the end of the last one (NaN before the first).
-_ALL = (*NAMES, "committed", "last_s", *(f"in_{name}" for name in INSIDE))
+_ALL = tuple(dict.fromkeys((*REQUEST_COLUMNS, *ADDED)))
 _SPAN = 1 << 22  # request numbers that a direct lookup may span
 
 
@@ -34,15 +35,12 @@ class OpenRequests:
         self._count = 0
         self._known = 0  # rows whose `WORK` is known: the first ones
 
-    def __len__(self) -> int:
-        return self._count
-
     def __getitem__(self, name: str) -> np.ndarray:
         """A column, to be read and written."""
         return self._columns[name][: self._count]
 
-    def add(self, request: np.ndarray, arrival_s: np.ndarray) -> None:
-        """(n,) requests that arrive, of larger numbers than those before, and rising.
+    def add(self, request: np.ndarray) -> None:
+        """(n,) requests, of larger numbers than those before, and rising.
 
         Raises:
             ValueError: numbers that do not rise.
@@ -56,7 +54,7 @@ class OpenRequests:
             self._grow(max(2 * size, self._count))
         for name, column in self._columns.items():
             column[first : self._count] = _blank(name)
-        self["request"][first:], self["arrival_s"][first:] = request, arrival_s
+        self["request"][first:] = request
 
     def _grow(self, size: int) -> None:
         for name, column in self._columns.items():
@@ -71,15 +69,15 @@ class OpenRequests:
     def know(self, columns: Columns) -> None:
         """`WORK` of the first (n,) unknown requests."""
         last = self._known + len(columns.get("sequence", ()))
-        for name, values in columns.items():
-            self._columns[name][self._known : last] = values
+        for name in WORK if columns else ():
+            self._columns[name][self._known : last] = columns[name]
         self._known = last
 
-    def places(self, request: np.ndarray) -> np.ndarray:
-        """Rows of (n,) requests.
+    def places(self, request: np.ndarray, served: bool = False) -> np.ndarray:
+        """Rows of (n,) requests; `served`: of which the workload must be known.
 
         Raises:
-            KeyError: one that has not arrived, or was settled.
+            KeyError: one that has not arrived, was settled, or was not read.
         """
         if not len(request):
             return np.zeros(0, np.int64)
@@ -95,16 +93,7 @@ class OpenRequests:
             place[numbers[place] != request] = -1
         if int(place.min()) < 0:
             raise KeyError(f"request {request[place < 0][0]} has not arrived, or is over")
-        return place
-
-    def known_places(self, request: np.ndarray) -> np.ndarray:
-        """`places` of requests that are served.
-
-        Raises:
-            KeyError: one of which the workload was not read through the ledger.
-        """
-        place = self.places(request)
-        if int(place.max(initial=-1)) >= self._known:
+        if served and int(place.max()) >= self._known:
             unread = request[place >= self._known][0]
             raise KeyError(f"request {unread} was not read from the ledger's workload")
         return place
@@ -124,3 +113,48 @@ class OpenRequests:
         for column in self._columns.values():
             column[: len(kept)] = column[kept]
         self._count = len(kept)
+
+
+class Source:
+    """A workload whose rows are kept, as they are read, until `take` asks for them.
+
+    In all else it is the workload.
+    """
+
+    def __init__(self, workload: Workload | LazyWorkload) -> None:
+        self._workload = workload
+        self._held: Columns = {}
+        self._first = self._end = 0  # numbers of the requests held
+
+    def __len__(self) -> int:
+        return len(self._workload)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._workload, name)
+
+    def block(self, first: int, count: int) -> Columns:
+        """As the workload's; rows that are new are kept.
+
+        Raises:
+            ValueError: rows behind which others are missing.
+        """
+        columns = self._workload.block(first, count)
+        end = first + len(columns["sequence"])
+        if first > self._end:
+            raise ValueError(f"requests {self._end} to {first - 1} were not read")
+        if end > self._end:
+            more = {name: columns[name][self._end - first :] for name in WORK}
+            held = self._held or {name: column[:0] for name, column in more.items()}
+            self._held = {name: np.concatenate([held[name], more[name]]) for name in WORK}
+            self._end = end
+        return columns
+
+    def take(self, first: int, count: int) -> Columns:
+        """`WORK` of requests from `first` on, as many of `count` as were read.
+
+        Those before `first` are forgotten.
+        """
+        skipped = max(0, first - self._first)
+        self._held = {name: column[skipped:] for name, column in self._held.items()}
+        self._first += skipped
+        return {name: column[:count] for name, column in self._held.items()}

@@ -1,6 +1,7 @@
-"""Sums over steps, from which a summary's numbers of steps, cost and replicas follow.
+"""Sums over a run, from which all numbers of its summary follow.
 
-They are added up step block by step block, so that a run of any length needs no table of them.
+They are added up block by block, so that a run of any length needs no table. A new number takes
+two places: what is added up for it here, and its key in `numbers` of the class.
 """
 
 from __future__ import annotations
@@ -15,9 +16,12 @@ import numpy as np
 
 from simulator.cost import Source, shares
 from simulator.results.facts import Columns, Facts
+from simulator.results.fold import Folded, fold_facts
 from simulator.results.goodput import OBJECTIVES, meets
-from simulator.results.quantiles import Samples
-from simulator.results.window import Window
+from simulator.results.latency import request_times, throughput_numbers
+from simulator.results.quantiles import ERROR, Samples
+from simulator.results.window import Window, find_window
+from traces.recordings.recording import Recording
 
 PARTS = {
     "draft": "draft_s",
@@ -51,13 +55,6 @@ class StepSums:
     def __post_init__(self) -> None:
         self.replica_tokens = np.zeros(self.replicas, np.int64)
         self.replica_s = np.zeros(self.replicas)
-
-    @classmethod
-    def of(cls, facts: Facts, window: Window, replicas: int) -> StepSums:
-        """All steps of a run."""
-        sums = cls(replicas)
-        sums.add(facts.steps, window.steps(facts))
-        return sums
 
     def add(self, steps: Columns, inside: np.ndarray) -> None:
         """Take (S,) steps in.
@@ -109,7 +106,75 @@ class StepSums:
         return shares(counts, seconds)
 
 
-# ---------------- How evenly a server treats its requests: Jain's index.
+@dataclass(slots=True)
+class RoundSums:
+    """Sums over the rounds of a window."""
+
+    rounds: int = 0
+    committed: int = 0
+    nodes: int = 0
+    verified: int = 0  # nodes of rounds that paid a draft
+    accepting: np.ndarray = field(default_factory=lambda: np.zeros(1, np.int64))
+    # accepting: (deepest + 1,) rounds that paid a draft, by draft tokens accepted
+
+    def add(self, steps: Columns, inside: np.ndarray, accepting: np.ndarray) -> None:
+        """Take the rounds of steps in.
+
+        Args:
+            inside: (S,) whether each step lies in the window.
+            accepting: (d + 1,) rounds in the window that paid a draft, by tokens accepted.
+        """
+        nodes = steps["draft_nodes"]
+        self.rounds += int(steps["batch"][inside].sum())
+        self.committed += int(steps["committed"][inside].sum())
+        self.nodes += int(nodes[inside].sum())
+        self.verified += int(nodes[inside & steps["drafted"]].sum())
+        self.accepting = _added(self.accepting, accepting)
+
+    def numbers(self) -> dict[str, Any]:
+        """Acceptance over the window's rounds, and its counts under vLLM's benchmark keys.
+
+        `acceptance_length` is 1 + accepted / drafts (vLLM), accepted not clipped at the end of the
+        text. Rounds that paid no draft are left out; a run without any has length 1, the target's
+        token. vLLM's acceptance rate is in percent, and its rates per position are not
+        conditional: drafts that accepted depth d over all drafts.
+        """
+        reached = _reaching(self.accepting)
+        drafts, total = int(self.accepting.sum()), int(reached[1:].sum())
+        length = 1.0 + total / drafts if drafts else None
+        share = total / self.verified if self.verified else None
+        rounds = self.rounds
+        return {
+            "acceptance_length": length or (1.0 if rounds else None),
+            "committed_round_length": self.committed / rounds if rounds else None,
+            "draft_nodes_per_request": self.nodes / rounds if rounds else None,
+            "share_verified_accepted": share,
+            "acceptance_rate_by_depth": [int(n) / int(less) for less, n in pairwise(reached)],
+            "spec_decode_num_drafts": drafts,
+            "spec_decode_draft_tokens": self.verified,
+            "spec_decode_accepted_tokens": total,
+            "spec_decode_acceptance_rate": 100 * total / self.verified if self.verified else None,
+            "spec_decode_acceptance_length": length,
+            "spec_decode_per_position_acceptance_rates": [int(n) / drafts for n in reached[1:]],
+        }
+
+
+def _added(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """The sum of two counts by value, of any lengths."""
+    longer, shorter = sorted((one, other), key=len, reverse=True)
+    total = longer.copy()
+    total[: len(shorter)] += shorter
+    return total
+
+
+def _reaching(accepting: np.ndarray) -> np.ndarray:
+    """Rounds that accept at least so many draft tokens, up to the most that any did.
+
+    A round that did not verify a depth counts as one that did not accept it.
+    """
+    some = np.flatnonzero(accepting)
+    deepest = int(some[-1]) if len(some) else 0
+    return accepting[: deepest + 1][::-1].cumsum()[::-1]  # (deepest + 1,)
 
 
 @dataclass(slots=True)
@@ -130,85 +195,12 @@ class JainSums:
         self.total += float(shares.sum())
         self.squares += float(np.square(shares).sum())
 
-    def join(self, other: JainSums) -> None:
-        """Take another group in."""
-        self.count += other.count
-        self.total += other.total
-        self.squares += other.squares
-
     @property
     def index(self) -> float | None:
         """Jain's index; None of nobody, 1 where everyone has nothing."""
         if not self.count:
             return None
         return self.total**2 / (self.count * self.squares) if self.squares else 1.0
-
-
-@dataclass(slots=True)
-class Fairness:
-    """Output tokens per second of residence, and draft nodes per round, over requests."""
-
-    rates: JainSums
-    nodes: JainSums
-
-    @classmethod
-    def none(cls) -> Fairness:
-        """Of no request yet."""
-        return cls(JainSums(), JainSums())
-
-    def add(self, requests: Columns) -> None:
-        """Take finished requests in; one that took no time, or no round, has no share there."""
-        stay_s = requests["finish_s"] - requests["arrival_s"]
-        stayed, rounds = stay_s > 0, requests["rounds"]
-        self.rates.add(requests["output_tokens"][stayed] / stay_s[stayed])
-        self.nodes.add(requests["draft_nodes"][rounds > 0] / rounds[rounds > 0])
-
-    def join(self, other: Fairness) -> None:
-        """Take another group in."""
-        self.rates.join(other.rates)
-        self.nodes.join(other.nodes)
-
-    def describe(self) -> dict[str, float | None]:
-        """For the summary."""
-        return {
-            "output_tokens_per_s": self.rates.index,
-            "draft_nodes_per_round": self.nodes.index,
-        }
-
-
-_JUDGED = ("arrival_s", "first_token_s", "finish_s", "output_tokens", "rounds", "draft_nodes")
-_BY_DOMAIN = ("mean", "median", "p99")  # of latencies; the whole run has more
-INSIDE = ("rounds", "drafts", "accepted")  # of a request, in the window's steps
-
-
-def inside_window(facts: Facts, window: Window) -> Columns:
-    """What each request did in the window's steps: (N,) of `INSIDE` and `tokens`.
-
-    `accepted` counts rounds that paid a draft.
-    """
-    rounds, count = facts.rounds, len(facts.requests["finish_s"])
-    kept = window.steps(facts)[rounds["step"]]
-    request = rounds["request"][kept]
-    drafted = facts.steps["drafted"][rounds["step"][kept]]
-
-    def per_request(which: np.ndarray, values: np.ndarray | None = None) -> np.ndarray:
-        return np.bincount(which, values, count).astype(np.int64)
-
-    return {
-        "rounds": per_request(request),
-        "drafts": per_request(request[drafted]),
-        "accepted": per_request(request[drafted], rounds["accepted"][kept][drafted]),
-        "tokens": per_request(request, rounds["committed"][kept]),
-    }
-
-
-def request_times(requests: Columns) -> Columns:
-    """Seconds per request: ttft, tpot (NaN for one output token), e2el; NaN without an end."""
-    ttft = requests["first_token_s"] - requests["arrival_s"]
-    e2el = requests["finish_s"] - requests["arrival_s"]
-    later = requests["output_tokens"] - 1
-    tpot = np.divide(e2el - ttft, later, out=np.full(len(later), np.nan), where=later > 0)
-    return {"ttft": ttft, "tpot": tpot, "e2el": e2el}
 
 
 @dataclass(slots=True)
@@ -220,25 +212,52 @@ class GroupSums:
     ended: int = 0  # in the window
     measured: int = 0  # of them, without warm-up requests
     good: int = 0  # of them, meeting every objective
-    rounds: int = 0
+    rounds: int = 0  # of the window
     drafts: int = 0
     accepted: int = 0
-    fairness: Fairness = field(default_factory=Fairness.none)
+    rates: JainSums = field(default_factory=JainSums)  # output tokens per second of residence
+    nodes: JainSums = field(default_factory=JainSums)  # draft nodes per round
     times: dict[str, Samples] = field(init=False)
 
     def __post_init__(self) -> None:
         self.times = {name: Samples(self.exact) for name in OBJECTIVES}
 
-    def measure(self, requests: Columns, limits: Mapping[str, float] | None) -> None:
-        """Take measured requests in."""
-        times_s = request_times(requests)
-        self.measured += len(requests["finish_s"])
+    def add(
+        self,
+        requests: Columns,
+        times_s: Columns,
+        ended: np.ndarray,
+        of: np.ndarray,
+        limits: Mapping[str, float] | None,
+    ) -> None:
+        """Take (n,) requests in.
+
+        Args:
+            times_s: see `request_times`. ended: in the window. of: whether each belongs here.
+        """
+        self.occurs += int(np.count_nonzero(of))
+        self.ended += int(np.count_nonzero(of & ended))
+        self.rounds += int(requests["in_rounds"][of].sum())
+        self.drafts += int(requests["in_drafts"][of].sum())
+        self.accepted += int(requests["in_accepted"][of].sum())
+        judged = np.flatnonzero(of & ended & ~requests["warmup"])
+        times_s = {name: values[judged] for name, values in times_s.items()}
+        self.measured += len(judged)
         if limits is not None:
             self.good += int(np.count_nonzero(meets(limits, times_s)))
         for name, values in times_s.items():
             self.times[name].add(values[~np.isnan(values)] * 1e3)  # vLLM: no TPOT of one token
-        if "rounds" in requests:
-            self.fairness.add(requests)
+        self._add_shares({n: requests[n][judged] for n in _SHARED}, times_s["e2el"])
+
+    def _add_shares(self, requests: Columns, stay_s: np.ndarray) -> None:
+        """A request that took no time, or no round, has no share there."""
+        stayed, rounds = stay_s > 0, requests["rounds"]
+        self.rates.add(requests["output_tokens"][stayed] / stay_s[stayed])
+        self.nodes.add(requests["draft_nodes"][rounds > 0] / rounds[rounds > 0])
+
+    def fairness(self) -> dict[str, float | None]:
+        """Jain's indices over measured requests."""
+        return {"output_tokens_per_s": self.rates.index, "draft_nodes_per_round": self.nodes.index}
 
     @property
     def exactly(self) -> bool:
@@ -246,7 +265,12 @@ class GroupSums:
         return all(samples.exact for samples in self.times.values())
 
     def goodput(self, seconds: float) -> float | None:
-        """Requests per second that meet every objective; see `metrics.request_goodput`."""
+        """Requests per second that meet every objective.
+
+        The window's request throughput, times the share of its measured requests that meet them
+        (a warm-up request takes a place but cannot be judged). A rejected request never ends and
+        meets none, so it adds nothing.
+        """
         if not self.measured or seconds <= 0:
             return None
         return self.good / self.measured * self.ended / seconds
@@ -259,10 +283,14 @@ class GroupSums:
         return result
 
     def acceptance_length(self) -> float | None:
-        """1 + accepted / drafts over the window's rounds, see `acceptance.acceptance`."""
+        """1 + accepted / drafts over the window's rounds, see `RoundSums.numbers`."""
         if not self.rounds:
             return None
         return 1.0 + (self.accepted / self.drafts if self.drafts else 0.0)
+
+
+_SHARED = ("output_tokens", "rounds", "draft_nodes")
+_BY_DOMAIN = ("mean", "median", "p99")  # of latencies; the whole run has more
 
 
 @dataclass(slots=True)
@@ -271,11 +299,13 @@ class RequestSums:
 
     Args:
         domains: how many there are. limits: objectives in milliseconds, None without.
+        longest_prompt: tokens; prompts beyond it are counted.
     """
 
     domains: int
     replicas: int = 1
     limits: Mapping[str, float] | None = None
+    longest_prompt: int = 0
     exact: int | None = None
     groups: list[GroupSums] = field(init=False)  # by domain
     everyone: GroupSums = field(init=False)
@@ -294,7 +324,9 @@ class RequestSums:
     preemptions: int = 0
     hand_overs: int = 0
     handed_over: int = 0  # requests
+    longer_prompts: int = 0  # requests
     last_arrival_s: float = 0.0
+    last_end_s: float = 0.0
 
     def __post_init__(self) -> None:
         self.groups = [GroupSums(self.exact) for _ in range(self.domains)]
@@ -302,34 +334,18 @@ class RequestSums:
         self.replica_ended, self.replica_first = np.zeros((2, self.replicas), np.int64)
         self.replica_prefill_s = np.zeros(self.replicas)
 
-    @classmethod
-    def of(cls, facts: Facts, window: Window, domains: int, **options: Any) -> RequestSums:
-        """All requests of a run; `options` of the constructor."""
-        sums = cls(domains, **options)
-        sums.add(facts, window, inside_window(facts, window))
-        return sums
-
-    def add(self, facts: Facts, window: Window, inside: Columns) -> None:
-        """Take the requests of `facts` in, whose steps and rounds are not read."""
-        requests = facts.requests
-        ended, counted = window.requests(facts), ~requests["warmup"]
-        self._add_window(facts, window, ended)
+    def add(self, requests: Columns, window: Window) -> None:
+        """Take (n,) requests in, with what `fold` added to them."""
+        facts, times_s = Facts(requests, {}, {}, None), request_times(requests)
+        ended, domain = window.requests(facts), requests["domain"]
         self._add_all(requests)
-        counted &= ended
-        measured = {name: requests[name][counted] for name in _JUDGED if name in requests}
-        self.everyone.measure(measured, self.limits)
-        domain, size = requests["domain"], self.domains
-        sums = {name: np.bincount(domain, inside[name], size) for name in INSIDE}
-        sums |= {"occurs": np.bincount(domain, minlength=size)}
-        sums |= {"ended": np.bincount(domain[ended], minlength=size)}
-        domain = domain[counted]
+        self._add_window(facts, window, ended)
+        self.everyone.add(requests, times_s, ended, np.ones(len(ended), bool), self.limits)
         for index, group in enumerate(self.groups):
-            for name, by_domain in sums.items():
-                for one in (group, self.everyone):
-                    setattr(one, name, getattr(one, name) + int(by_domain[index]))
-            group.measure(_of(measured, domain == index), self.limits)
+            group.add(requests, times_s, ended, domain == index, self.limits)
 
     def _add_window(self, facts: Facts, window: Window, ended: np.ndarray) -> None:
+        """Prefills take from admission to output 0: with chunks longer than what is computed."""
         requests = facts.requests
         admitted, prefilled = window.admitted(facts), window.prefilled(facts)
         prefill_s = requests["first_token_s"] - requests["admitted_s"]
@@ -343,17 +359,18 @@ class RequestSums:
             self.replica_prefill_s += np.bincount(replica[prefilled], prefill_s[prefilled], size)
 
     def _add_all(self, requests: Columns) -> None:
-        arrival_s = requests["arrival_s"]
+        arrival_s, finish_s = requests["arrival_s"], requests["finish_s"]
+        arrived, completed = ~np.isnan(arrival_s), ~np.isnan(finish_s)
         self.requests += len(arrival_s)
-        arrived = ~np.isnan(arrival_s)
         self.arrived += int(np.count_nonzero(arrived))
-        self.completed += int(np.count_nonzero(~np.isnan(requests["finish_s"])))
+        self.completed += int(np.count_nonzero(completed))
         self.last_arrival_s = float(arrival_s[arrived].max(initial=self.last_arrival_s))
+        self.last_end_s = float(finish_s[completed].max(initial=self.last_end_s))
         for name in ("rejected", "preemptions", "hand_overs"):
-            if name in requests:
-                setattr(self, name, getattr(self, name) + int(requests[name].sum()))
-        if "hand_overs" in requests:
-            self.handed_over += int(np.count_nonzero(requests["hand_overs"]))
+            setattr(self, name, getattr(self, name) + int(requests[name].sum()))
+        self.handed_over += int(np.count_nonzero(requests["hand_overs"]))
+        longer = requests["prompt_tokens"] > self.longest_prompt
+        self.longer_prompts += int(np.count_nonzero(longer))
 
     def by_domain(self, names: tuple[str, ...], seconds: float) -> dict[str, dict[str, Any]]:
         """Requests, latencies, acceptance, goodput and fairness of every domain that occurs."""
@@ -362,7 +379,7 @@ class RequestSums:
                 "requests": group.measured,
                 "acceptance_length": group.acceptance_length(),
                 "request_goodput": None if self.limits is None else group.goodput(seconds),
-                "fairness": group.fairness.describe(),
+                "fairness": group.fairness(),
                 **_chosen(group.latency()),
             }
             for name, group in zip(names, self.groups, strict=True)
@@ -370,141 +387,169 @@ class RequestSums:
         }
 
 
-def _of(columns: Columns, chosen: np.ndarray) -> Columns:
-    return {name: values[chosen] for name, values in columns.items()}
-
-
 def _chosen(latency: dict[str, float | None]) -> dict[str, float | None]:
     return {key: value for key, value in latency.items() if key.split("_")[0] in _BY_DOMAIN}
 
 
-@dataclass(slots=True)
-class RoundSums:
-    """Sums over a window's rounds, added up block by block."""
+_AT_ONCE = 1 << 12  # anchors whose pools are read together
 
-    rounds: int = 0
-    committed: int = 0
-    nodes: int = 0
-    verified: int = 0  # nodes of rounds that paid a draft
-    accepting: np.ndarray = field(default_factory=lambda: np.zeros(1, np.int64))
-    # accepting: (deepest + 1,) rounds that paid a draft, by draft tokens accepted
 
-    @classmethod
-    def of(cls, facts: Facts, window: Window) -> RoundSums:
-        """Those of a run whose tables are in memory."""
-        sums, step = cls(), facts.rounds["step"]
-        inside = window.steps(facts)
-        paid = (inside & facts.steps["drafted"])[step]
-        for name, column in (("committed", "committed"), ("nodes", "width")):
-            setattr(sums, name, int(facts.rounds[column][inside[step]].sum()))
-        sums.rounds = int(np.count_nonzero(inside[step]))
-        sums.verified = int(facts.rounds["width"][paid].sum())
-        sums.accepting = np.bincount(facts.rounds["accepted"][paid], minlength=1)
-        return sums
+class AnchorCounts:
+    """Rounds of the whole run by anchor; the memory is that of the recording's anchors."""
 
-    def add_steps(self, steps: Columns, inside: np.ndarray, accepting: np.ndarray) -> None:
-        """Take steps in.
+    def __init__(self) -> None:
+        self.counts = np.zeros(0, np.int64)
+
+    def add(self, anchor: np.ndarray) -> None:
+        """Count (n,) rounds."""
+        counts = np.bincount(anchor, minlength=len(self.counts))
+        counts[: len(self.counts)] += self.counts
+        self.counts = counts
+
+    def near(self, margin: np.ndarray | None, below: float) -> int | None:
+        """Rounds whose two best target tokens are nearly equal.
 
         Args:
-            inside: (S,) whether each lies in the window.
-            accepting: (d + 1,) their rounds in the window that paid a draft, by tokens accepted.
+            margin: (A,) top-2 margin of the target in logits; None: not recorded.
+            below: margins under this count.
         """
-        nodes = steps["draft_nodes"]
-        self.rounds += int(steps["batch"][inside].sum())
-        self.committed += int(steps["committed"][inside].sum())
-        self.nodes += int(nodes[inside].sum())
-        self.verified += int(nodes[inside & steps["drafted"]].sum())
-        longer, shorter = sorted((accepting, self.accepting), key=len, reverse=True)
-        self.accepting = longer.copy()
-        self.accepting[: len(shorter)] += shorter
+        if margin is None:
+            return None
+        return int(self.counts[margin[: len(self.counts)] < below].sum())
 
-    def numbers(self) -> dict[str, Any]:
-        """The summary's keys."""
-        drafts, deepest = int(self.accepting.sum()), np.arange(len(self.accepting))
-        total = int(self.accepting @ deepest)
-        length = None
-        if self.rounds:
-            length = 1.0 + (total / drafts if drafts else 0.0)
+    def sampled_error_bound(self, recording: Recording) -> dict[str, float]:
+        """Mean and maximum over rounds, see `orders.families.sampled_fit`."""
+        from simulator.orders.families.sampled_fit import sampled_error_bound
+
+        total = largest = 0.0
+        visited = np.flatnonzero(self.counts)
+        for first in range(0, len(visited), _AT_ONCE):
+            some = visited[first : first + _AT_ONCE]
+            bound = sampled_error_bound(recording, some)
+            total += float(bound @ self.counts[some])
+            largest = max(largest, float(bound.max()))
+        return {"mean": total / int(self.counts.sum()), "max": largest}
+
+
+@dataclass(slots=True)
+class Sums:
+    """All sums of a run and its window.
+
+    Args:
+        domains: names. limits, longest_prompt, exact: see `RequestSums`, `Samples`.
+    """
+
+    domains: tuple[str, ...] = ()
+    replicas: int = 1
+    limits: Mapping[str, float] | None = None
+    longest_prompt: int = 0
+    exact: int | None = None
+    window: Window | None = None  # once the run is over
+    steps: StepSums = field(init=False)
+    requests: RequestSums = field(init=False)
+    rounds: RoundSums = field(init=False)
+    gaps: Samples = field(init=False)  # milliseconds between chunks
+    anchors: AnchorCounts = field(init=False)
+
+    def __post_init__(self) -> None:
+        options = (self.replicas, self.limits, self.longest_prompt, self.exact)
+        self.steps, self.rounds = StepSums(self.replicas), RoundSums()
+        self.requests, self.anchors = RequestSums(len(self.domains), *options), AnchorCounts()
+        self.gaps = Samples(self.exact)
+
+    @classmethod
+    def of(cls, facts: Facts, window: Window | None = None, **options: Any) -> Sums:
+        """Those of a run whose tables are at hand; `options` of the constructor."""
+        return cls(**options).take(facts, window)
+
+    def take(self, facts: Facts, window: Window | None = None) -> Sums:
+        """Take a whole run in from its tables; returns the sums."""
+        self.window = window or find_window(facts)
+        requests, folded = fold_facts(facts, self.window)
+        self.add_steps(facts.steps, facts.rounds, self.window.steps(facts), folded)
+        self.add_requests(requests | facts.requests, self.window)
+        return self
+
+    def add_steps(
+        self, steps: Columns, rounds: Columns, inside: np.ndarray, folded: Folded
+    ) -> None:
+        """Take a block of steps in, `inside` the window or not: (S,), and their folded rounds."""
+        self.steps.add(steps, inside)
+        self.rounds.add(steps, inside, folded.accepting)
+        self.gaps.add(folded.gaps_s * 1e3)
+        self.anchors.add(rounds["anchor"])
+
+    def add_requests(self, requests: Columns, window: Window) -> None:
+        """Take requests in that are over, once each; their times are never asked for again.
+
+        Args:
+            window: as far as it decides about them.
+        """
+        self.requests.add(requests, window)
+
+    # ---------------------------------------------------------------- what they come to
+
+    def throughput(self) -> dict[str, Any]:
+        """See `latency.throughput`."""
+        return throughput_numbers(
+            self.window,
+            decoded=self.steps.committed,
+            first=self.requests.first_tokens,
+            prompts=self.requests.prompt_tokens,
+            ended=self.requests.everyone.ended,
+        )
+
+    def latency(self) -> dict[str, float | None]:
+        """Mean, median, std (population) and percentiles of TTFT, TPOT, ITL and E2EL in ms."""
+        return self.requests.everyone.latency() | self.gaps.statistics("itl")
+
+    def numbers(self, gpus: int = 1) -> dict[str, Any]:
+        """The keys of a summary that are counted, whatever was run."""
+        steps, requests, everyone = self.steps, self.requests, self.requests.everyone
+        rates, seconds = self.throughput(), self.window.seconds
+        output, exact = rates["output_throughput"], everyone.exactly and self.gaps.exact
         return {
-            "acceptance_length": length,
-            "committed_round_length": self.committed / self.rounds if self.rounds else None,
-            "draft_nodes_per_request": self.nodes / self.rounds if self.rounds else None,
-            "share_verified_accepted": total / self.verified if self.verified else None,
-            "acceptance_rate_by_depth": _rates(self.accepting),
-            **_counted_as_vllm(self.accepting, self.verified),
+            "completed": requests.completed,
+            "duration": requests.last_end_s,
+            **rates,
+            "output_throughput_per_gpu": None if output is None else output / gpus,
+            **self.latency(),
+            "percentiles": "exact" if exact else "sketch",
+            "percentile_error": 0.0 if exact else ERROR,
+            "request_goodput": everyone.goodput(seconds) if self.limits else None,
+            **self.rounds.numbers(),
+            "step_ms": steps.step_ms(),
+            "by_domain": requests.by_domain(self.domains, seconds),
+            "rejected": requests.rejected,
+            "preemptions": requests.preemptions,
+            "hand_overs": requests.hand_overs,
+            "hand_over_share": requests.handed_over / max(1, requests.requests),
+            "kv_blocks_peak": steps.kv_blocks_peak,
+            "padding_share": steps.padding_share(),
+            "fairness": everyone.fairness(),
+            "cost_shares": steps.cost_shares(),
         }
 
+    def realised_rate(self) -> float | None:
+        """Requests per second that arrived; random gaps of few requests miss the rate asked for."""
+        requests = self.requests
+        return requests.arrived / requests.last_arrival_s if requests.last_arrival_s > 0 else None
 
-def acceptance(facts: Facts, window: Window) -> dict[str, Any]:
-    """Acceptance over the window's rounds.
+    def per_replica(self, whole: bool) -> list[dict[str, Any]]:
+        """Requests, output tokens and busy share of the window by replica.
 
-    `acceptance_length` is 1 + accepted / drafts (vLLM), accepted not clipped at the end of the
-    text. Rounds that paid no draft are left out; a run without any has length 1, the target's
-    token.
-    """
-    return RoundSums.of(facts, window).numbers()
-
-
-def _counted_as_vllm(accepting: np.ndarray, verified: int) -> dict[str, Any]:
-    """Counts of the drafted rounds under vLLM's benchmark keys; its acceptance rate is in percent.
-
-    Its rates per position are not conditional: drafts that accepted depth d over all drafts.
-
-    Args:
-        accepting: (deepest + 1,) rounds by draft tokens accepted. verified: nodes.
-    """
-    reached = _reaching(accepting)
-    drafts, total = int(accepting.sum()), int(reached[1:].sum())
-    return {
-        "spec_decode_num_drafts": drafts,
-        "spec_decode_draft_tokens": verified,
-        "spec_decode_accepted_tokens": total,
-        "spec_decode_acceptance_rate": 100 * total / verified if verified else None,
-        "spec_decode_acceptance_length": 1 + total / drafts if drafts else None,
-        "spec_decode_per_position_acceptance_rates": [int(n) / drafts for n in reached[1:]],
-    }
-
-
-def rate_by_depth(accepted: np.ndarray) -> list[float]:
-    """P(depth d accepted | depth d - 1 accepted), d = 1 to the deepest one accepted.
-
-    Args:
-        accepted: (n,) draft tokens accepted per drafted round. A round that did not verify depth
-            d counts as one that did not accept it.
-    """
-    return _rates(np.bincount(accepted))
-
-
-def _rates(accepting: np.ndarray) -> list[float]:
-    return [int(more) / int(less) for less, more in pairwise(_reaching(accepting))]
-
-
-def _reaching(accepting: np.ndarray) -> np.ndarray:
-    """Rounds that accept at least so many draft tokens, up to the most that any did."""
-    some = np.flatnonzero(accepting)
-    deepest = int(some[-1]) if len(some) else 0
-    return accepting[: deepest + 1][::-1].cumsum()[::-1]  # (deepest + 1,)
-
-
-def by_domain(
-    facts: Facts,
-    window: Window,
-    names: tuple[str, ...],
-    limits: Mapping[str, float] | None = None,
-) -> dict[str, dict[str, Any]]:
-    """Every domain that occurs, see `RequestSums.by_domain`; `limits`: objectives in ms."""
-    sums = RequestSums.of(facts, window, len(names), limits=limits)
-    return sums.by_domain(names, window.seconds)
-
-
-def near_ties(facts: Facts, margin: np.ndarray | None, below: float) -> dict[str, Any]:
-    """Rounds of the whole run at anchors whose two best target tokens are nearly equal.
-
-    Args:
-        margin: (A,) top-2 margin of the target in logits; None: not recorded.
-        below: margins under this count.
-    """
-    count = None
-    if margin is not None:
-        count = int(np.count_nonzero(margin[facts.rounds["anchor"]] < below))
-    return {"target_margin": count, "margin_below": below}
+        Busy: in a step, or in the prefill of a prompt that is read `whole`, between steps. Chunks
+        that are not computed within a step are left out.
+        """
+        steps, requests = self.steps, self.requests
+        busy_s = steps.replica_s + (requests.replica_prefill_s if whole else 0.0)
+        tokens = steps.replica_tokens + requests.replica_first
+        seconds = self.window.seconds
+        return [
+            {
+                "requests": int(requests.replica_ended[replica]),
+                "output_tokens": int(tokens[replica]),
+                "busy_share": float(busy_s[replica]) / seconds if seconds > 0 else None,
+            }
+            for replica in range(self.replicas)
+        ]

@@ -56,30 +56,29 @@ class Window:
 
 
 def find_window(facts: Facts) -> Window:
-    """The time the batch is full: from the K-th to the K-th-from-last completion of K clients.
+    """The window of a run whose tables are at hand, see `Completions`."""
+    return window_of(facts.requests["finish_s"], facts.concurrency, facts.ramp)
 
-    Before, clients' first requests are still in it; after, no request replaces one that ends. The
-    whole run where that leaves nothing (2 K completions or fewer), and in an open loop. Rejected
-    requests do not complete. An open loop with a `ramp` of K completions at either end likewise.
-    """
-    finish_s = facts.requests["finish_s"]
-    finish_s = np.sort(finish_s[~np.isnan(finish_s)])
-    edge, kind = facts.ramp, STEADY
-    if facts.concurrency is not None:
-        edge, kind = facts.concurrency, FULL_BATCH
-    if edge and len(finish_s) > 2 * edge:
-        start_s, end_s = float(finish_s[edge - 1]), float(finish_s[-edge])
-        if end_s > start_s:
-            return Window(kind, start_s, end_s)
-    return Window(WHOLE_RUN, 0.0, facts.duration_s)
+
+def window_of(finish_s: np.ndarray, clients: int | None, ramp: int = 0) -> Window:
+    """The window of a run whose requests end at (N,) `finish_s`, in any order; NaN: never."""
+    completions = Completions(clients, ramp)
+    completions.note(np.sort(finish_s[~np.isnan(finish_s)]))
+    return completions.window()
 
 
 class Completions:
     """Ends of requests in the order of time, as many as the window's ends need.
 
-    The full-batch window of K clients ends at the K-th completion from the last. While the run
-    goes on, it can only end later than the K-th from the last so far: what is over by then is
-    settled. With 2 K completions or fewer nothing is, because the window may be the whole run.
+    The window of K clients is the time their batch is full: from the K-th to the K-th-from-last
+    completion. Before, clients' first requests are still in it; after, no request replaces one
+    that ends. In an open loop a `ramp` of K completions at either end is left out likewise. The
+    window is the whole run where that leaves nothing (2 K completions or fewer), and in an open
+    loop without a ramp. Rejected requests do not complete.
+
+    While the run goes on, the window can only end later than the K-th completion from the last so
+    far: what is over by then is settled. With 2 K completions or fewer nothing is, because the
+    window may be the whole run.
     """
 
     def __init__(self, clients: int | None, ramp: int = 0) -> None:
@@ -108,7 +107,7 @@ class Completions:
         return window if window.kind == self._kind else None
 
     def window(self) -> Window:
-        """The window if the run ends here; see `simulator.results.window.find_window`."""
+        """The window if the run ends here."""
         if self._clients is not None and self.count > 2 * self._clients:
             end_s = float(self._recent_s[0])
             if end_s > self._start_s:

@@ -38,7 +38,8 @@ from simulator.policies.fixed_tree import FixedTree
 from simulator.policies.priced_survival import PricedSurvival
 from simulator.policies.treespark import TreeSpark
 from simulator.policies.tuned_chain import TunedChain
-from simulator.results.facts import Facts, Ledger, texts_of
+from simulator.results.facts import Facts
+from simulator.results.ledger import Ledger
 
 RECORDING, PROFILE = "small_semi_t0", "b300"
 POLICIES = (Autoregressive, FixedChain, TunedChain, FixedTree, Cast, TreeSpark, PricedSurvival)
@@ -66,7 +67,7 @@ def served(job: Job, compiled: bool) -> tuple[Facts, float]:
         seconds = timed(FastServer(*parts, arrival_s=times).run)
     else:
         seconds = timed(Fleet(simpy.Environment(), *parts, job.settings.server).run)
-    return ledger.facts(texts_of(job.recording, workload)), seconds
+    return ledger.facts(), seconds
 
 
 def timed(run: Callable[[], object]) -> float:

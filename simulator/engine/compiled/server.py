@@ -46,7 +46,7 @@ from simulator.policies.shared.rules import (
     Threshold,
 )
 from simulator.policy import Policy
-from simulator.results.facts import Ledger
+from simulator.results.ledger import Ledger
 from traces.recordings.recording import Recording
 
 CHUNK = 1 << 16  # rounds between two notes in the ledger
