@@ -124,11 +124,12 @@ def test_interrupted_run_leaves_nothing(here, recorded, capsys, monkeypatch):
 
 
 def test_a_failure_while_writing_leaves_no_half_files(here, recorded, monkeypatch):
-    def full(path, columns):
+    def full(path, schema):
+        path.parent.mkdir()
         path.write_bytes(b"half a table")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("simulator.results.files._write_parquet", full)
+    monkeypatch.setattr("simulator.results.files._writer", full)
     assert main([f"trace={recorded}", "hydra.run.dir=out"]) == 130
     assert list(here.iterdir()) == []
 
