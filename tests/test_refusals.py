@@ -125,7 +125,7 @@ def test_interrupted_run_leaves_nothing(here, recorded, capsys, monkeypatch):
 
 def test_a_failure_while_writing_leaves_no_half_files(here, recorded, monkeypatch):
     def full(path, schema):
-        path.parent.mkdir()
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"half a table")
         raise KeyboardInterrupt
 
