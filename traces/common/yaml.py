@@ -43,7 +43,7 @@ class _Loader(_Base):
         return mapping
 
 
-class _Dumper(yaml.SafeDumper):
+class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):
     """Quotes what the loader would not take for text."""
 
 
