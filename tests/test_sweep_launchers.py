@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from simulator.cli.main import main
+from simulator.cli.sweep import pool
 from tests.sweeping import (
     ELSEWHERE,
     JOBLIB,
@@ -65,15 +67,17 @@ def words(here, recorded, mine, monkeypatch) -> list[str]:
     return ["-m", "--config-dir", str(mine / "conf"), f"trace={recorded}", *more]
 
 
-@pytest.mark.parametrize("launcher", ELSEWHERE)
-def test_the_same_sweep(here, words, launcher, capfd):
+@pytest.mark.parametrize("launcher", ["basic", *ELSEWHERE])
+def test_the_same_sweep(here, words, launcher, capfd, monkeypatch):
     sweep = [*words, "policy.nodes=1,2"]
+    monkeypatch.setattr(pool, "cores", lambda: 1)
     assert main([*sweep, "hydra.sweep.dir=here"]) == 0
+    monkeypatch.setattr(pool, "cores", lambda: 2)
     expected = capfd.readouterr().out.splitlines()
     assert len(expected) == 2
     assert main([*sweep, *launched_by(launcher)]) == 0
     out, err = capfd.readouterr()
-    assert sorted(out.splitlines()) == sorted(expected)
+    assert out.splitlines() == expected
     assert err == ""
     assert runs(here / "out") == runs(here / "here")
     assert not remains(here / "out")
@@ -97,7 +101,7 @@ def test_a_job_that_is_refused_names_itself_and_the_others_go_on(here, words, la
     assert len(runs(here / "out")) == 1  # the other has left no folder
 
 
-@pytest.mark.parametrize("launcher", ELSEWHERE)
+@pytest.mark.parametrize("launcher", ["basic", *ELSEWHERE])
 def test_a_fault_of_ours_keeps_its_traceback(here, words, launcher, capfd):
     assert main([*words, "policy.nodes=1,0", *launched_by(launcher)]) == 1
     out, err = capfd.readouterr()
@@ -116,7 +120,7 @@ def test_interrupted(here, words, launcher):
     _is_interrupted(process, here / "out")
 
 
-@pytest.mark.parametrize("launcher", ELSEWHERE)
+@pytest.mark.parametrize("launcher", ["basic", *ELSEWHERE])
 def test_only_the_first_process_is_interrupted(here, words, launcher):
     """As by `kill -INT`: it ends the others."""
     process = start([*words, "policy.seconds=60,61", *launched_by(launcher)])
@@ -133,7 +137,7 @@ def _is_interrupted(process: subprocess.Popen, sweep: Path) -> None:
     assert all("seconds=0" in name for name in runs(sweep))  # every folder left is whole
 
 
-@pytest.mark.parametrize("launcher", ELSEWHERE)
+@pytest.mark.parametrize("launcher", ["basic", *ELSEWHERE])
 def test_a_process_that_dies_is_reported(words, launcher):
     """As when the system ends it because memory runs out."""
     status, _, err = ended(start([*words, "policy.nodes=1,-9", *launched_by(launcher)]))
@@ -150,6 +154,23 @@ def test_the_reader_of_the_lines_may_leave(here, words):
     os.close(write)
     status, _, err = ended(process)
     assert (status, err) == (0, "")
+    assert not remains(here / "out")
+
+
+def test_lines_come_in_the_order_of_the_jobs(here, words, capfd, monkeypatch):
+    """The first job ends last; and where a process dies, the others' jobs are done by another."""
+    monkeypatch.setattr(pool, "cores", lambda: 3)
+    sweep = [*words, "policy.nodes=1,-9,2", "policy.seconds=0.05,0"]
+    assert main(sweep) == 1
+    out, err = capfd.readouterr()
+    shown = re.findall(r"policy.nodes=(\S+) policy.seconds=(\S+): .* tokens/s", out)
+    assert shown == [("1", "0.05"), ("1", "0"), ("2", "0.05"), ("2", "0")]
+    assert re.findall(r"policy.nodes=(\S+) policy.seconds=(\S+): no answer", err) == [
+        ("-9", "0.05"),
+        ("-9", "0"),
+    ]
+    assert main([*words, "policy.nodes=1,2", "policy.seconds=0.05,0"]) == 0
+    assert capfd.readouterr().out.count("skipped: ") == 4
     assert not remains(here / "out")
 
 

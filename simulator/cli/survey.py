@@ -237,13 +237,19 @@ def opened(command: Command) -> Iterator[Composer]:
     Inside another job of Hydra's, that one is back after the block.
     """
     from hydra import initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
 
     folder = os.path.abspath(command.config_path or CONF)
     if command.config_path is None and not (CONF / "config.yaml").is_file():
         raise InputError(f"{CONF}: no config.yaml; accepted: the folder conf beside simulator")
     OmegaConf.register_new_resolver("folder_name", folder_name, replace=True)  # of config.yaml
-    with initialize_config_dir(folder, job_name="simulator", version_base="1.3"):
-        yield Composer(command)
+    outer = GlobalHydra.instance().hydra
+    GlobalHydra.instance().clear()
+    try:
+        with initialize_config_dir(folder, job_name="simulator", version_base="1.3"):
+            yield Composer(command)
+    finally:
+        GlobalHydra.instance().hydra = outer
 
 
 def _is_value(override: Any) -> bool:

@@ -23,8 +23,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from simulator.cli.survey import Plan
 from simulator.cli.sweep.job import Answer, Job, answered_elsewhere, lost
-from simulator.cli.sweep.lock import Busy, claimed
-from simulator.results.files import SUMMARY, discard
+from simulator.results.files import SUMMARY
 from simulator.results.printing import print_run
 from traces.common.errors import InputError
 from traces.common.files import silence_output
@@ -51,7 +50,7 @@ def launch(plan: Plan, jobs: list[tuple[int, Job]], lines: Any) -> None:
         with watch:
             answers = run(plan, [job for _, job in jobs])
     except KeyboardInterrupt:
-        _tidy([job.folder for _, job in jobs])
+        _tidy([job for _, job in jobs if job.folder.is_dir()])
         if watch.reader_left:
             raise BrokenPipeError from None
         raise
@@ -249,17 +248,9 @@ def _line(job: Job, summary: dict[str, Any]) -> str:
     return out.getvalue()
 
 
-def _tidy(folders: list[Path]) -> None:
+def _tidy(jobs: list[Job]) -> None:
     """Remove what interrupted jobs have left, when their processes have ended."""
     until = time.monotonic() + ENDING_S
-    rest = [folder for folder in folders if folder.is_dir()]
-    while rest and time.monotonic() < until:
-        rest = [folder for folder in rest if not _is_tidy(folder)]
+    while jobs and time.monotonic() < until:
+        jobs = [job for job in jobs if not job.tidied()]
         time.sleep(0.05)
-
-
-def _is_tidy(folder: Path) -> bool:
-    with suppress(Busy, OSError), claimed(folder, wait=False):
-        discard(folder)
-        return True
-    return False

@@ -99,6 +99,13 @@ class Job:
         identity = self.identity()
         return identity is not None and is_complete(self.folder, identity)
 
+    def tidied(self) -> bool:
+        """Remove what a killed process of the job has left; whether nobody is at work on it."""
+        with suppress(Busy, OSError), claimed(self.folder, wait=False):
+            discard(self.folder)
+            return True
+        return False
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:

@@ -53,10 +53,10 @@ class _Worker:
         sys.stderr.flush()
         self._process.start()
         side.close()
-        self.number: int | None = None  # of the job that it has
+        self.has: tuple[int, Job] | None = None
 
     def give(self, number: int, job: Job) -> None:
-        self.number = number
+        self.has = number, job
         with suppress(OSError):  # of a dead one, which is found out when its answer is read
             self.pipe.send(job)
 
@@ -70,7 +70,7 @@ class _Worker:
             answer = self.pipe.recv()
         except OSError as error:
             raise EOFError from error
-        number, self.number = self.number, None
+        (number, _), self.has = self.has, None
         return number, answer
 
     def end(self, patience_s: float) -> None:
@@ -81,6 +81,8 @@ class _Worker:
             if self._process.is_alive():
                 os.kill(self._process.pid, told)
                 self._process.join(ENDING_S)
+        if self.has is not None:
+            self.has[1].tidied()
 
 
 def _work(pipe: Connection, copied: Iterable[Connection]) -> None:
@@ -122,11 +124,11 @@ def _shared_out(
     ready: deque[tuple[int, Job]] = deque()  # composed while others run
     while True:
         for worker in workers:
-            if worker.number is None and (ready or _more(jobs, ready)):
+            if worker.has is None and (ready or _more(jobs, ready)):
                 worker.give(*ready.popleft())
         while len(ready) < len(workers) and _more(jobs, ready):
             pass
-        at_work = {worker.pipe: worker for worker in workers if worker.number is not None}
+        at_work = {worker.pipe: worker for worker in workers if worker.has is not None}
         if not at_work:
             return
         for pipe in wait(at_work):
@@ -134,11 +136,10 @@ def _shared_out(
             try:
                 yield worker.answer()
             except EOFError:
-                number = worker.number
                 worker.end(0)
                 workers.remove(worker)
                 workers.append(_Worker(workers))
-                yield number, lost(LOST)
+                yield worker.has[0], lost(LOST)
 
 
 def _more(jobs: Iterator[tuple[int, Job]], ready: deque[tuple[int, Job]]) -> bool:
