@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from real_runner.models.small.load import Pair
 from real_runner.training.corpus import generate
 from real_runner.training.text import EOS, encode_prompt
-from simulator.studies.rtable import Request, rows_of
+from simulator.studies.rtable import RtableRequest, rows_of
 from traces.recordings.files import read_recording
 from traces.recordings.recording import Recording
 
@@ -62,7 +62,7 @@ def evaluate(pair: Pair, folder: Path, size: str, log: Callable[[str], None] = p
 
 
 def _print_lengths(recording: Recording, log: Callable[[str], None]) -> None:
-    request = Request(recording, np.arange(recording.num_sequences), (15, 31, 63, 127))
+    request = RtableRequest(recording, np.arange(recording.num_sequences), (15, 31, 63, 127))
     lengths: dict[tuple[str, int], dict[str, float]] = {}
     for domain, order, nodes, value in rows_of(request):
         lengths.setdefault((order, nodes), {})[domain] = value

@@ -6,7 +6,7 @@ The table shows each map's error where it was fitted and, honest, on the tuning 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,13 @@ from typing import Any
 from simulator.calibration.file import FORMAT, beside, read_calibration, write_calibration
 from simulator.calibration.fit import Calibration, fit_calibration
 from simulator.engine.inputs import load_recording
+from simulator.orders.build import resolve_for
+from simulator.orders.specs import BestFirstOrder, OrderError
+from simulator.studies.report import digits
+from simulator.studies.settings import Calibrate
 from traces.common.errors import InputError
+from traces.common.settings import read
+from traces.common.table import BLANK, Table, emit
 from traces.recordings.recording import Recording
 
 MAPS = {
@@ -24,7 +30,7 @@ MAPS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class CalibrateRequest:
     """What to fit on, with which trees, and where to save it."""
 
     recording: Recording
@@ -33,32 +39,23 @@ class Request:
     output: Path
 
 
-def load(cfg: Mapping[str, Any]) -> Request:
+def load(cfg: Mapping[str, Any]) -> CalibrateRequest:
     """Read and check the `trace` and `calibrate` nodes.
 
     Raises:
         InputError: a bad recording, tree, or a file that cannot or must not be written.
     """
-    from simulator.orders.build import resolve_for
-    from simulator.orders.specs import BestFirstOrder, OrderError
-
-    node = {"nodes": 63, "branch": 8, "output": None} | dict(cfg.get("calibrate") or {})
-    for key in ("nodes", "branch"):
-        try:
-            BestFirstOrder(**{key: node[key]})
-        except OrderError as error:
-            raise error.under("calibrate") from None
-    recording = load_recording(cfg["trace"])
+    asked, recording = read(Calibrate, cfg.get("calibrate") or {}), load_recording(cfg["trace"])
     try:
-        resolve_for(BestFirstOrder(nodes=node["nodes"], branch=node["branch"]), recording)
+        resolve_for(BestFirstOrder(nodes=asked.nodes, branch=asked.branch), recording)
     except OrderError as error:
         raise error.under("calibrate") from None
-    output = node["output"]
-    if output is not None and not (isinstance(output, str) and output.endswith(".json")):
+    output = asked.output
+    if output is not None and not output.endswith(".json"):
         raise InputError(f"calibrate.output is {output!r}; accepted: null, or a path to a .json")
     path = beside(recording) if output is None else Path(output)
     _check_output(path, recording)
-    return Request(recording, node["nodes"], node["branch"], path)
+    return CalibrateRequest(recording, asked.nodes, asked.branch, path)
 
 
 def _check_output(path: Path, recording: Recording) -> None:
@@ -106,63 +103,44 @@ def run(cfg: Mapping[str, Any], folder: Path | None = None) -> None:
 
 
 def _print(recording: Recording, calibration: Calibration, measured: dict[str, Any]) -> None:
-    from rich.console import Console
-
     a, b = calibration.platt
     rank, knots = calibration.edge_map.rank, len(calibration.path.sigma)
     print(
-        f"Calibration of {recording.meta['pair']}, T = {recording.temperature:g}: Platt a", end=""
+        f"Calibration of {recording.meta['pair']}, T = {recording.temperature:g}: Platt a {a:.4f}, "
+        f"b {b:.4f}; edge map rank {rank:.4f}; isotonic of {knots} knots"
     )
-    print(f" {a:.4f}, b {b:.4f}; edge map rank {rank:.4f}; isotonic of {knots} knots")
     for split, found in measured.items():
         print(
             f"{split}: {found['anchors']} trees, {found['edge']['count']} edges below accepted"
             f" nodes, {found['path']['count']} nodes, {found['path']['accepted']} accepted"
         )
-    console = Console(highlight=False)
-    console.print("\nECE; sum: of probabilities over accepted nodes, less 1")
-    console.print(_table(["level", "map", *_headings(measured)], _rows(measured)))
     split, found = list(measured.items())[-1]
-    console.print(f"\nECE by depth, {split} split")
-    names = [f"{level} {name}" for level, maps in MAPS.items() for name in maps.values()]
-    console.print(_table(["depth", "nodes", *names], _depth_rows(found)))
+    emit([_errors(measured), _errors_by_depth(split, found)], "table")
 
 
-def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]):
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    for heading in headings:
-        left = heading in ("level", "map")
-        table.add_column(heading, justify="left" if left else "right")
-    for row in rows:
-        table.add_row(*row)
-    return table
-
-
-def _headings(measured: dict[str, Any]) -> Iterator[str]:
-    for split in measured:
-        yield from (split, "sum")
-
-
-def _rows(measured: dict[str, Any]) -> Iterator[list[str]]:
+def _errors(measured: dict[str, Any]) -> Table:
     """One row per level and map."""
+    rows = []
     for level, maps in MAPS.items():
         for key, name in maps.items():
-            cells = [level if key == "q" else "", name]
+            row = [level if key == "q" else "", name]
             for found in measured.values():
                 ratio = found[level]["sum_ratio"][key]
-                cells += [f"{found[level]['ece'][key]:.4f}"]
-                cells += ["-" if ratio is None else f"{ratio - 1:+.1%}"]
-            yield cells
+                row += [f"{found[level]['ece'][key]:.4f}"]
+                row += [BLANK if ratio is None else f"{ratio - 1:+.1%}"]
+            rows.append(row)
+    heads = ["level", "map", *(one for split in measured for one in (split, "sum"))]
+    caption = "ECE; sum: of probabilities over accepted nodes, less 1"
+    return Table(heads, rows, caption=caption, align="ll" + "r" * (len(heads) - 2))
 
 
-def _depth_rows(found: dict[str, Any]) -> Iterator[list[str]]:
+def _errors_by_depth(split: str, found: dict[str, Any]) -> Table:
     columns = [found[level]["ece_by_depth"][key] for level, maps in MAPS.items() for key in maps]
     counts = found["path"]["count_by_depth"]
-    for depth, (count, *values) in enumerate(zip(counts, *columns, strict=True), start=1):
-        yield [
-            str(depth),
-            str(count),
-            *("-" if value is None else f"{value:.4f}" for value in values),
-        ]
+    rows = [
+        [str(depth), str(count), *(digits(value, 4) for value in values)]
+        for depth, (count, *values) in enumerate(zip(counts, *columns, strict=True), start=1)
+    ]
+    names = [f"{level} {name}" for level, maps in MAPS.items() for name in maps.values()]
+    caption = f"ECE by depth, {split} split"
+    return Table(["depth", "nodes", *names], rows, caption=caption, align="r" * (len(names) + 2))

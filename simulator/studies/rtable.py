@@ -9,7 +9,6 @@ they start where the logged chain's rounds started, which flatters or harms the 
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +18,12 @@ import numpy as np
 
 from simulator.cost import StepCost
 from simulator.engine.inputs import choose_sequences, load_cost, load_recording
-from simulator.orders.specs import MAX_NODES
 from simulator.policies.shared.stop_rules import DEPLOYED_WIDTHS, deploy_width, fit_line, stop_width
-from simulator.results.files import write_files
+from simulator.studies.report import csv_text, write_texts
+from simulator.studies.settings import Rtable
 from traces.common.errors import InputError
+from traces.common.settings import read
+from traces.common.table import Table
 from traces.recordings.recording import Recording
 
 NAME = "rtable.csv"
@@ -32,7 +33,7 @@ PER_ROUND = "per-round"  # column `basis`, of imported logs alone
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class RtableRequest:
     """What to tabulate."""
 
     recording: Recording
@@ -52,24 +53,16 @@ class Request:
         return min(BRANCH, self.recording["pool_token"].shape[2])
 
 
-def load(cfg: Mapping[str, Any]) -> Request:
+def load(cfg: Mapping[str, Any]) -> RtableRequest:
     """Read and check the `trace` and `rtable` nodes.
 
     Raises:
         InputError: a bad recording, split, domain or node budget.
     """
-    node = cfg.get("rtable") or {}
-    nodes = node.get("nodes", [15, 31, 63, 127])
-    listed = isinstance(nodes, list) and nodes
-    if not listed or not all(type(n) is int and 0 < n <= MAX_NODES for n in nodes):
-        raise InputError(
-            f"rtable.nodes is {nodes!r}; accepted: a list of whole numbers from 1 to {MAX_NODES}"
-        )
-    recording = load_recording(cfg["trace"], per_round=True)
-    trace = {"split": node.get("split"), "domains": cfg["trace"].get("domains")}
-    sequences = choose_sequences(trace, recording)
+    asked, recording = read(Rtable, cfg.get("rtable") or {}), load_recording(cfg["trace"], True)
+    trace = {"split": asked.split, "domains": cfg["trace"].get("domains")}
     cost = load_cost(cfg["latency"]) if recording.meta.get("per_round") else None
-    return Request(recording, sequences, tuple(sorted(set(nodes))), cost)
+    return RtableRequest(recording, choose_sequences(trace, recording), asked.nodes, cost)
 
 
 def run(cfg: Mapping[str, Any], folder: Path) -> None:
@@ -80,7 +73,10 @@ def run(cfg: Mapping[str, Any], folder: Path) -> None:
     """
     request = load(cfg)
     rows = list(rows_of(request))
-    write_files(folder, {NAME: lambda path: _write(path, rows, request.per_round)})
+    basis = (PER_ROUND,) if request.per_round else ()
+    header = (*HEADER, "basis") if basis else HEADER
+    records = [dict(zip(header, (*row, *basis), strict=True)) for row in rows]
+    write_texts(folder, {NAME: csv_text(records, header)})
     _print(request, rows)
     if request.per_round:
         print(cast_width(request))
@@ -88,7 +84,7 @@ def run(cfg: Mapping[str, Any], folder: Path) -> None:
             print(f"lacks: {text}")
 
 
-def rows_of(request: Request) -> Iterator[tuple[str, str, int, float]]:
+def rows_of(request: RtableRequest) -> Iterator[tuple[str, str, int, float]]:
     """(domain, order, nodes, R), pooled over rounds, each along its own trajectory.
 
     The row of all domains pools their rounds.
@@ -106,7 +102,7 @@ def rows_of(request: Request) -> Iterator[tuple[str, str, int, float]]:
                 yield domain, name, budget, float(lengths[budget])
 
 
-def _orders(request: Request):
+def _orders(request: RtableRequest):
     from simulator.orders import BestFirstOrder, ChainOrder
 
     yield "chain", ChainOrder(), [request.recording.depths]
@@ -117,7 +113,7 @@ def _orders(request: Request):
         yield scores, order, request.nodes
 
 
-def _domains(request: Request) -> Iterator[tuple[str, np.ndarray]]:
+def _domains(request: RtableRequest) -> Iterator[tuple[str, np.ndarray]]:
     domain = request.recording["domain"][request.sequences]
     for index, name in enumerate(request.recording.domains):
         if (domain == index).any():
@@ -125,7 +121,7 @@ def _domains(request: Request) -> Iterator[tuple[str, np.ndarray]]:
     yield "all", request.sequences
 
 
-def cast_width(request: Request) -> str:
+def cast_width(request: RtableRequest) -> str:
     """What CAST's width rule gives for the log's mean prefix masses and the chosen latency."""
     from simulator.orders import BestFirstOrder, order_table
     from simulator.orders.replay import prefix_mass
@@ -145,25 +141,14 @@ def cast_width(request: Request) -> str:
     )
 
 
-def _write(path: Path, rows: list[tuple], per_round: bool) -> None:
-    lines = [HEADER, *rows]
-    if per_round:
-        lines = [(*HEADER, "basis"), *((*row, PER_ROUND) for row in rows)]
-    with path.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file, lineterminator="\n").writerows(lines)
-
-
-def _print(request: Request, rows: list[tuple]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
+def _print(request: RtableRequest, rows: list[tuple]) -> None:
     recording, count = request.recording, len(request.sequences)
     domains = list(dict.fromkeys(row[0] for row in rows))
-    table = Table("order", "nodes", *domains, box=None, pad_edge=False)
     values = {(domain, order, nodes): length for domain, order, nodes, length in rows}
-    for order, nodes in dict.fromkeys((row[1], row[2]) for row in rows):
-        cells = (f"{values[domain, order, nodes]:.2f}" for domain in domains)
-        table.add_row(order, str(nodes), *cells)
+    body = [
+        [order, str(nodes), *(f"{values[domain, order, nodes]:.2f}" for domain in domains)]
+        for order, nodes in dict.fromkeys((row[1], row[2]) for row in rows)
+    ]
     print(
         f"R (tokens per round) of {recording.meta['pair']}, T = {recording.temperature:g}, ", end=""
     )
@@ -173,4 +158,4 @@ def _print(request: Request, rows: list[tuple]) -> None:
         print(f"{count} texts, pooled over rounds")
     if request.branch < BRANCH:
         print(f"trees branch {request.branch} ways, as the pools hold no more (else {BRANCH})")
-    Console(highlight=False).print(table)
+    Table(["order", "nodes", *domains], body).emit("table")
