@@ -9,7 +9,7 @@ import pytest
 
 from simulator.orders.families.beam import BeamOrder
 from simulator.orders.families.marginal import MarginalOrder
-from simulator.policies.bastion import Bastion, Roofline
+from simulator.policies.bastion import Bastion, FittedRoofline
 from simulator.policies.caddtree import CaDDTree
 from simulator.policies.ddtree import DDTree
 from simulator.policies.eagle2 import Eagle2
@@ -178,7 +178,7 @@ def bastion_width(row, roofline, fixed_ms) -> int:
 
 def test_bastion_never_stops_before_32_and_cuts_to_multiples():
     policy = prepared(Bastion(nodes=130), make_lab(make_recording("pool")))
-    policy._roofline, policy._fixed_ms = Roofline((10.0, 0.0), (4.0, 0.1)), 2.0  # kink at 60
+    policy._roofline, policy._fixed_ms = FittedRoofline((10.0, 0.0), (4.0, 0.1)), 2.0  # kink at 60
     rng = np.random.default_rng(0)
     rows = [np.full(130, p) for p in (0.5, 0.02, 0.012, 0.0001)]
     rows += [np.sort(rng.random(130))[::-1] ** 3 for _ in range(4)] + [np.full(20, 0.5)]

@@ -20,7 +20,7 @@ NAMES = ("score", "size", "ties", "token", "hit_rank", "parent", "depth")  # ker
 KINDS = ("f8", "i4", "i4", "i4", "i2", "i2", "u1")
 
 
-class Plan:
+class BuildPlan:
     """An order's rule, a head's bias rows and work space, as numbers and addresses for `grow`.
 
     kind: kernel.Scores.kind. rule: the fields of kernel.Rule. Work space is kept from block to
@@ -168,7 +168,7 @@ def _kernel():
 def _run(
     spec: Order, block: BlockScores, realised: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The rows of one block, read-only, as a record of `Plan.layout`, and their numbers."""
+    """The rows of one block, read-only, as a record of `BuildPlan.layout`, and their numbers."""
     known = _UNKNOWN if realised is None else np.array(realised, dtype=np.int64, order="C")
     if block.pooled:
         logq = np.array(block.pool_logprob, dtype=np.float64, order="C")
@@ -204,7 +204,9 @@ def _no_head() -> DraftHead:
     return _LOCAL.head
 
 
-def _plan(head: DraftHead, spec: Order, depths: int, ranks: int, kind: int | None = None) -> Plan:
+def _plan(
+    head: DraftHead, spec: Order, depths: int, ranks: int, kind: int | None = None
+) -> BuildPlan:
     """The head's plan for an order; most rounds ask for the one used last."""
     last = head.last_plan
     if last is not None:
@@ -217,7 +219,7 @@ def _plan(head: DraftHead, spec: Order, depths: int, ranks: int, kind: int | Non
             head.plans.clear()
         resolved = resolve(spec, depths, ranks, head.conditioned, "the block")
         kind = _kind(resolved) if kind is None else kind
-        head.plans[key] = Plan(key, kind, _rule(resolved, depths), head, depths)
+        head.plans[key] = BuildPlan(key, kind, _rule(resolved, depths), head, depths)
     head.last_plan = head.plans[key]
     return head.last_plan
 

@@ -18,7 +18,7 @@ from traces.common.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)
-class Roofline:
+class FittedRoofline:
     """max over lines of level + slope * x; each is (level, slope)."""
 
     memory: tuple[float, float]
@@ -30,7 +30,7 @@ class Roofline:
         return np.maximum(a + b * np.asarray(x, float), c + d * np.asarray(x, float))
 
 
-def fit_roofline(x: np.ndarray, y: np.ndarray, sigma: np.ndarray) -> Roofline:
+def fit_roofline(x: np.ndarray, y: np.ndarray, sigma: np.ndarray) -> FittedRoofline:
     """Two lines of non-negative slope, one through each side of the split that fits best.
 
     Every split of the ascending points is tried, and judged by the weighted squared error of the
@@ -46,10 +46,10 @@ def fit_roofline(x: np.ndarray, y: np.ndarray, sigma: np.ndarray) -> Roofline:
     if len(x) == 0:
         raise InputError("fit_roofline: no points; accepted: at least one")
     whole = _line(x, y, weight)
-    candidates = [Roofline(whole, whole)]
+    candidates = [FittedRoofline(whole, whole)]
     for k in range(1, len(x)):
         candidates.append(
-            Roofline(_line(x[:k], y[:k], weight[:k]), _line(x[k:], y[k:], weight[k:]))
+            FittedRoofline(_line(x[:k], y[:k], weight[:k]), _line(x[k:], y[k:], weight[k:]))
         )
     errors = [float((weight * (fit(x) - y) ** 2).sum()) for fit in candidates]
     return candidates[int(np.argmin(errors))]

@@ -131,7 +131,7 @@ class SampledOrder(OwnOrder):
         from simulator.orders.kernels import sampled as kernel
 
         confident = self.confidence is not None
-        rule = kernel.Rule(
+        rule = kernel.SampledRule(
             nodes=self.nodes,
             branch=self.branch,
             depth_cap=self.depth_cap,
@@ -144,7 +144,9 @@ class SampledOrder(OwnOrder):
             floor=-np.inf if self.floor is None else float(self.floor),
         )
         rows, keys = _empty_rows(*block.shape[:2], self.nodes), laws.kernel_keys(draws, self.nodes)
-        kernel.grow(laws.kernel_laws(block, confident), truth, rule, keys, kernel.Rows(**rows))
+        kernel.grow(
+            laws.kernel_laws(block, confident), truth, rule, keys, kernel.SampledRows(**rows)
+        )
         return rows
 
     def _whole(self, depths: int, temperature: float, source: str) -> SampledOrder:

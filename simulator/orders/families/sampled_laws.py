@@ -56,7 +56,7 @@ def candidates(block: BlockScores) -> int:
 
 
 def kernel_laws(block: BlockScores, confident: bool):
-    """kernel.Laws of the block, with confidences if asked for."""
+    """kernel.SampledLaws of the block, with confidences if asked for."""
     from simulator.orders.kernels import sampled as kernel
 
     confidence = state_confidence(block) if confident else np.zeros((0, 0))
@@ -70,7 +70,7 @@ def kernel_laws(block: BlockScores, confident: bool):
         logits, token = _logits(block), np.zeros((0, 0, 0), np.int64)
         anchor_token = np.array(block.anchor_token, np.int64)
         rows = (block.head.w1, block.head.w2, *_bias_rows(block.head))
-    return kernel.Laws(logits, token, anchor_token, *rows, confidence, parent)
+    return kernel.SampledLaws(logits, token, anchor_token, *rows, confidence, parent)
 
 
 def _logits(block: BlockScores) -> np.ndarray:
@@ -84,7 +84,7 @@ def _logits(block: BlockScores) -> np.ndarray:
 
 
 def _bias_rows(head: DraftHead) -> tuple[np.ndarray, ...]:
-    """slot, owner, cursor and bias of kernel.Laws, kept from block to block."""
+    """slot, owner, cursor and bias of kernel.SampledLaws, kept from block to block."""
     if head not in _bias:
         vocab = head.vocab_size
         count = int(np.clip(BIAS_BYTES // (8 * vocab), 1, vocab)) if head.conditioned else 1

@@ -582,7 +582,7 @@ def _copy_lists(scores, i, laws, edges):
 def grow(plan, pool_token, pool_logq, logits, single, anchor_token, realised, out):
     """Fill `out` for all anchors; False if a list rises.
 
-    plan (NUMBERS + addresses,) int64: `orders.plan.Plan.numbers`. out: bytes for the Rows. An
+    plan (NUMBERS + addresses,) int64: `orders.build.BuildPlan.numbers`. out: bytes for the Rows. An
     array costs 100 ns to be passed and 200 ns to be allocated here: hence the addresses.
     """
     kind, nodes, branch, depth_cap, depths = plan[0], plan[1], plan[2], plan[3], plan[4]

@@ -20,10 +20,10 @@ SMALLEST = 1e-250  # a smaller sum of products may have lost terms to underflow
 SLACK = 1e-9  # more than rounding of a log probability
 RUN = 64  # tokens looked at together
 NO_PARENT = -1  # the law without any bias
-_KEPT: WeakKeyDictionary[DraftHead, Bias] = WeakKeyDictionary()
+_KEPT: WeakKeyDictionary[DraftHead, ChildBias] = WeakKeyDictionary()
 
 
-class Bias(NamedTuple):
+class ChildBias(NamedTuple):
     """Bias rows W1 W2^T computed so far, R at most, the oldest replaced; row R is all zero."""
 
     w1: np.ndarray  # (V, r)
@@ -113,7 +113,7 @@ def best(score: np.ndarray, first: np.ndarray, top: int) -> np.ndarray:
     return place
 
 
-def _bias(head: DraftHead) -> Bias:
+def _bias(head: DraftHead) -> ChildBias:
     """Bias rows of a head, kept as long as the head is."""
     if head not in _KEPT:
         vocab = head.vocab_size
@@ -122,7 +122,7 @@ def _bias(head: DraftHead) -> Bias:
         slot, owner = np.full(vocab, -1), np.full(count, -1)
         cursor, peak = np.zeros(1, np.int64), np.zeros(count + 1)
         w1, w2 = np.ascontiguousarray(head.w1), np.ascontiguousarray(head.w2)
-        _KEPT[head] = Bias(w1, w2, slot, owner, cursor, rows, exps, peak)
+        _KEPT[head] = ChildBias(w1, w2, slot, owner, cursor, rows, exps, peak)
     return _KEPT[head]
 
 

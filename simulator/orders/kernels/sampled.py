@@ -33,7 +33,7 @@ SMALL = {"cache": True, "nogil": True, "_nrt": False, "error_model": "numpy"}
 WHOLE = {"cache": True, "nogil": True}
 
 
-class Laws(NamedTuple):
+class SampledLaws(NamedTuple):
     """Draft scores of n anchors over W candidates per depth."""
 
     logits: np.ndarray  # (n, D, W), -inf where banned; log-probabilities if `Rule.normal`
@@ -57,7 +57,7 @@ class Truth(NamedTuple):
     x: np.ndarray  # (n, D) int64 candidate that the text has there, -1 = none of them
 
 
-class Rule(NamedTuple):
+class SampledRule(NamedTuple):
     """How slots are scored and drawn."""
 
     nodes: int
@@ -80,7 +80,7 @@ class Keys(NamedTuple):
     given: np.ndarray  # (n, nodes) draws of the admitted slots in turn; (0, 0): keyed
 
 
-class Rows(NamedTuple):
+class SampledRows(NamedTuple):
     """Output rows of n anchors, see OrderTable."""
 
     score: np.ndarray
@@ -92,7 +92,7 @@ class Rows(NamedTuple):
     ties: np.ndarray
 
 
-class Tree(NamedTuple):
+class SampledTree(NamedTuple):
     """Work space for one anchor; node 0 is the anchor, node m + 1 the m-th admitted."""
 
     waiting: np.ndarray  # (nodes + 1,) bool, a slot of the node is in the queue
@@ -430,7 +430,7 @@ def grow(laws, truth, rule, keys, rows):
     """Grow the trees of n anchors into rows, which hold their paddings already."""
     nodes, width = rule.nodes + 1, laws.logits.shape[2]
     blocks = (width + BLOCK - 1) // BLOCK
-    tree = Tree(
+    tree = SampledTree(
         np.zeros(nodes, np.bool_),
         np.zeros(nodes),
         np.zeros(nodes, np.int64),

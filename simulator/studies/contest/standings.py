@@ -75,7 +75,7 @@ class Everywhere:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Compared:
     """What a tournament came to."""
 
     plan: ContestPlan
@@ -84,7 +84,7 @@ class Outcome:
     everywhere: Sequence[Everywhere]
 
 
-def played(contest: Contest) -> Outcome:
+def played(contest: Contest) -> Compared:
     """Tune, play and compare.
 
     Raises:
@@ -101,7 +101,7 @@ def played(contest: Contest) -> Outcome:
         for best_by in (TUNING, REPORT)
     ]
     overall = [line for one in standings for line in one.overall()]
-    return Outcome(plan, cells, overall, _everywhere(standings))
+    return Compared(plan, cells, overall, _everywhere(standings))
 
 
 def _tuning_pairs(plan: ContestPlan) -> Iterator[tuple[ContestCell, Entrant]]:

@@ -13,8 +13,8 @@ from typing import Any
 from simulator.studies.contest.plan import ContestPlan, Deployment
 from simulator.studies.contest.standings import (
     REPORT,
+    Compared,
     Everywhere,
-    Outcome,
     Overall,
     Versus,
 )
@@ -28,7 +28,7 @@ MEANS = ["geometric mean over", "other", "chosen on", "ratio", "95 % interval", 
 MARGIN = 0.99  # of non-inferiority
 
 
-def write_tables(folder: Path, found: Outcome) -> None:
+def write_tables(folder: Path, found: Compared) -> None:
     """All files; units are in the columns' names, ratios are candidate over other."""
     candidate = found.plan.candidate.policy
     tables = {
@@ -83,12 +83,12 @@ def _ratio_columns(ratio: Interval) -> dict[str, float | None]:
     return {"ratio": ratio.value, **ends("ratio", ratio)}
 
 
-def print_tournament(found: Outcome) -> None:
+def print_tournament(found: Compared) -> None:
     """Ratios are candidate over the best other, tokens per second, with 95 % intervals."""
     emit(_parts(found), "table")
 
 
-def _parts(found: Outcome) -> Iterator[Part]:
+def _parts(found: Compared) -> Iterator[Part]:
     harsh = [one for one in found.cells if one.best_by == REPORT]
     for deployment in found.plan.deployments:
         yield _by_load(found.plan, deployment, harsh)
