@@ -247,7 +247,6 @@ def config(files) -> dict:
         ({"least": 9, "most": 8}, "capacity.most is 8; accepted: at least capacity.least (9)"),
         ({"min_requests": 99}, "capacity.min_requests is 99; accepted: at least 100, fewer"),
         ({"max_requests": 199}, "capacity.max_requests is 199; accepted:"),
-        ({"speed": 1}, "unknown key capacity.speed; accepted:"),
     ],
 )
 def test_bad_settings_are_refused(config, change, message):

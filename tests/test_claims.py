@@ -26,7 +26,6 @@ from simulator.studies.claims.verdict import (
     Where,
     judged,
     overall,
-    rows_of,
 )
 from tests.policy_lab import hand_step, make_lab, make_recording, prepared
 from tests.synthetic import make_geometric, make_hidden
@@ -88,13 +87,6 @@ def test_verdict_of_a_claim():
     assert overall([down]) == "refuted"
     assert overall([up, open_]) == "not decided"
     assert overall([up, open_, down]) == "mixed"
-
-
-def test_rows_keep_their_cells_together():
-    cells = [cell(1.1, 0.1, at, p) for p in ("b300", "mi355x") for at in ("1", "16")]
-    rows = rows_of(MEAN, cells)
-    assert [row.where.profile for row in rows] == ["b300", "mi355x"]
-    assert [c.at for c in rows[1].cells] == ["1", "16"]
 
 
 def test_the_uniform_arm_by_hand():
@@ -261,11 +253,6 @@ def test_all_claims_of_a_recording(here, recorded, capsys, monkeypatch):
         ({"traces": "small"}, "claims.traces is 'small'; accepted: null, or a list"),
         ({"traces": "[nobody]"}, "claims.traces is 'nobody'; accepted:"),
         ({"profiles": "[b301]"}, "claims.profiles is 'b301'; accepted:"),
-        ({"profiles": "[]"}, "claims.profiles is []; accepted:"),
-        ({"concurrency": "[0]"}, "claims.concurrency is [0]; accepted:"),
-        ({"concurrency": "4"}, "claims.concurrency is 4; accepted:"),
-        ({"resamples": "5"}, "claims.resamples is 5; accepted:"),
-        ({"speed": "1"}, "claims.speed; accepted:"),
     ],
 )
 def test_bad_settings_are_refused_in_one_line(here, recorded, capsys, change, message):

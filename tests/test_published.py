@@ -11,9 +11,7 @@ import pytest
 import yaml
 
 import traces
-from simulator.cost.host import fit_host
 from simulator.studies.options import read_option
-from simulator.studies.published import task as published
 from simulator.studies.published.decoding import (
     PROFILES,
     evaluate,
@@ -107,26 +105,6 @@ def test_another_domain_can_be_fitted_and_an_unknown_one_is_refused():
         evaluate("h100sxm_qwen3-8b", "h100_sxm_qwen3_8b_table5", "poems")
 
 
-def test_host_fit_recovers_known_terms():
-    nodes = np.array([15, 47, 63, 127])
-    tree = np.array([0, 1, 1, 1])
-    device_s = np.array([0.03, 0.031, 0.032, 0.033])
-    terms = {"round_s": np.ones(4), "node_s": nodes, "tree_step_s": tree}
-    host = fit_host(device_s + 2e-3 + 1e-5 * nodes + 5e-4 * tree, device_s, terms)
-    assert (host.round_s, host.node_s, host.tree_step_s) == pytest.approx((2e-3, 1e-5, 5e-4))
-
-
-def test_host_fit_never_goes_below_zero():
-    nodes, tree = np.array([15, 47, 63]), np.array([0, 1, 1])
-    device_s = np.full(3, 0.03)
-    terms = {"round_s": np.ones(3), "node_s": nodes, "tree_step_s": tree}
-    host = fit_host(device_s - 1e-3, device_s, terms)
-    assert (host.round_s, host.node_s, host.tree_step_s) == (0, 0, 0)
-    falling = fit_host(device_s + 1e-3 - 1e-5 * nodes, device_s, terms)
-    assert falling.node_s == 0
-    assert falling.round_s > 0
-
-
 @pytest.mark.parametrize(
     ("name", "setting"),
     [
@@ -141,17 +119,3 @@ def test_the_fitted_configurations_are_the_fit(name, setting):
     assert node["host"]["round_s"] == pytest.approx(host.round_s, abs=1e-6)
     assert node["host"]["node_s"] == pytest.approx(host.node_s, abs=1e-7)
     assert node["host"]["tree_step_s"] == pytest.approx(host.tree_step_s, abs=1e-6)
-
-
-def test_run_prints_every_cell_the_caveats_and_the_medians(capsys):
-    published.run({})
-    text = capsys.readouterr().out
-    assert text.count(" *\n") == 3  # one fitted cell per setting
-    assert text.count("median |error|") > 10
-    for words in (
-        "averaged over prompts and R over rounds",
-        "Assumed context: 1024",
-        "does not apply",
-    ):
-        assert words in text
-    assert sum(line.split()[:1] == ["humaneval"] for line in text.splitlines()) == 6 + 6 + 8
