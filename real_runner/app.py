@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from real_runner.settings import SEARCH, choice
+from real_runner.settings import SEARCH, live_settings
 from simulator.cli.errors import one_line
 from simulator.cli.overrides import CONF, OPTION_GROUPS, normalised
 from traces.common.errors import InputError
@@ -17,17 +17,6 @@ from traces.common.files import INTERRUPTED
 REFUSED = 2
 CHECKED = (*OPTION_GROUPS, "demo", "probe")  # nodes that refuse unknown keys themselves
 PROMPT = "demo.prompt="
-TASKS = (
-    "train",
-    "record",
-    "evaluate",
-    "exact",
-    "distribution",
-    "probe",
-    "serve",
-    "validate",
-    "demo",
-)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -129,7 +118,7 @@ def _check_words(words: list[str]) -> None:
 
 
 def _perform(config: dict[str, Any]) -> int:
-    choice("task", config["task"], TASKS)
+    task = live_settings(config).task
     try:
         import tokenizers  # noqa: F401
         import torch  # noqa: F401
@@ -138,7 +127,7 @@ def _perform(config: dict[str, Any]) -> int:
             f"{error.name} is not installed; accepted: an environment with the live extra "
             "(in the clone: pip install -c constraints.txt -e '.[live]')"
         ) from None
-    module = import_module(f"real_runner.tasks.{config['task']}")
+    module = import_module(f"real_runner.tasks.{task}")
     return module.run(config, _log) or 0
 
 

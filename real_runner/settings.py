@@ -1,57 +1,292 @@
-"""Checks of the live runner's settings; loads no torch."""
+"""The live runner's settings, each key declared once; loads no torch."""
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from traces.common.errors import InputError
+from pydantic import AfterValidator, Field, model_validator
+
+from simulator.engine.settings import (
+    MOST_CLIENTS,
+    MOST_REQUESTS,
+    Load,
+    ServerSettings,
+    TraceSettings,
+)
+from traces.common.errors import InputError, refusal
+from traces.common.settings import LARGEST_WHOLE, Many, Section, above, key, number, read, whole
+from traces.recordings.schema import DRAFTER_KINDS
 
 if TYPE_CHECKING:
     from real_runner.recording.record import RecordPlan
     from real_runner.serving.prompts import PromptLine
 
+TASKS = (
+    "train",
+    "record",
+    "evaluate",
+    "exact",
+    "distribution",
+    "probe",
+    "serve",
+    "validate",
+    "demo",
+)
 SIZES = ("small", "large")
+DOMAINS = ("arithmetic", "report", "dialogue", "extract", "docs", "code")  # of the corpus
 CORPUS_LICENSE = "Python Software Foundation License (standard library text); generated text: MIT"
 LONGEST = 100_000  # most of anything that is counted here
+POLICIES = ("autoregressive", "fixed_chain", "tuned_chain", "fixed_tree", "cast", "treespark")
+LISTED = "a list of different policies, as in conf/policy"
+HELD = "at least 4, of which one calibrates, one tunes and two are compared"
+MOST_PACKED = 8192  # root and nodes of one request
 
 
-def whole(key: str, value: Any) -> int:
-    """`value` as a count; InputError naming the key otherwise."""
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= LONGEST:
-        raise InputError(f"{key} is {value!r}; accepted: a whole number, 1 to {LONGEST}")
+def _different(values: tuple) -> tuple:
+    if len(set(values)) < len(values):
+        raise ValueError("every one once")
+    return values
+
+
+def _drafts(values: tuple[int, ...]) -> tuple[int, ...]:
+    if max(values) < 2:
+        raise ValueError("one of them above 1")
+    return values
+
+
+def _stem(value: str) -> str:
+    if value != Path(value).name or value[0] == ".":
+        raise ValueError("a name without folders")
     return value
+
+
+DIFFERENT = (Field(min_length=1), AfterValidator(_different))
+Text = Annotated[str, Field(min_length=1)]
+NotBlank = Annotated[str, Field(pattern=r"\S")]
+Stem = Annotated[Text, AfterValidator(_stem)]
+Temperature = number(0, 10)
+Count = whole(1, LONGEST)
+Counts = Annotated[Many[Count], *DIFFERENT]
+Packed = Annotated[Many[whole(1, MOST_PACKED)], *DIFFERENT, AfterValidator(_drafts)]
+Names = Annotated[Many[str], *DIFFERENT]
+Domains = Annotated[Many[Literal[DOMAINS]], *DIFFERENT]
+
+
+class Demo(Section):
+    """Texts on the terminal as they are written."""
+
+    PREFIX: ClassVar[str] = "demo."
+
+    prompt: NotBlank | None = key(
+        None, 'a text, such as demo.prompt="A recipe for soup:"; null: those of `prompts`'
+    )
+    count: Count | None = key(
+        None, "texts; null: one of every domain, or the first four lines of `prompts`"
+    )
+
+
+class Exact(Section):
+    """Rounds of every policy against the simulator's replay, and texts against plain decoding."""
+
+    PREFIX: ClassVar[str] = "exact."
+
+    policies: Names = key(POLICIES, accepted=LISTED)
+    concurrency: Counts = (1, 8)
+    prompts_per_domain: whole(4, LONGEST) = key(
+        12,
+        "half of them are compared, the rest is fitted on",
+        accepted=HELD,
+    )
+    domains: Domains = ("arithmetic", "report", "docs", "code")
+    seed: Count = 40961
+
+
+class Probe(Section):
+    """A latency profile of the pair on this machine."""
+
+    PREFIX: ClassVar[str] = "probe."
+
+    name: Stem | None = key(None, "null: pair, drafter and device")
+    shape: Literal["qwen3_4b", "qwen3_8b", "tiny"] | None = key(
+        None, "qwen3_4b, qwen3_8b or tiny: random weights in those sizes, with a five-layer drafter"
+    )
+    batches: Counts = (1, 2, 4, 8, 16, 32)
+    packed_per_request: Packed = key(
+        (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128), "root and draft nodes"
+    )
+    prefixes: Counts = key((32, 96, 192), "cached tokens of every request")
+    prompt_tokens: Counts = key((8, 16, 32, 64, 128, 192, 256), "of timed prompts")
+    edges: bool | None = key(
+        None, "also totals next to multiples of 16, 64, 128 and graph sizes; null: on cuda"
+    )
+    edge_tokens: Count = key(1024, "the largest of those totals")
+    warmup: Count = key(2, "iterations before each visit of a cell")
+    repeats: Count = key(25, "of every cell, over all passes")
+    passes: Count = key(3, "over all cells, each in its own order")
+    isotonic: bool = key(True, "pool medians so that cost never falls as tokens grow")
+    keep_samples: bool = key(False, "keep NAME.partial.jsonl, all samples")
+    time_s: above(0, 1e9) | None = key(
+        None, "stop after so long, exit status 0; the same command goes on"
+    )
+    finish: bool = key(False, "measure no more: the profile of what is in NAME.partial.jsonl")
+    seed: Count = 7
+
+
+class Validate(Section):
+    """Live runs against predictions, with a profile and host terms measured beside them."""
+
+    PREFIX: ClassVar[str] = "validate."
+
+    policies: Names = key(POLICIES, accepted=LISTED)
+    concurrency: Counts = (1, 4, 16)
+    domains: Domains = ("arithmetic", "report", "docs", "code")
+    prompts_per_domain: whole(4, LONGEST) = key(
+        16,
+        "a quarter calibrates, a quarter tunes, half is judged",
+        accepted=HELD,
+    )
+    repeats: Count = key(8, "of every run; the probe's passes lie between them")
+    batches: Counts = (1, 2, 4, 8, 16)
+    packed_per_request: Packed = (1, 4, 6, 8, 12, 16, 32, 64, 128)
+    prefixes: Counts = (48, 128)
+    prompt_tokens: Counts = (8, 16, 32, 64, 96, 128, 192)
+    probe_warmup: Count = 1
+    probe_repeats: Count = key(3, "of every cell in each pass")
+    seed: Count = 53
+
+
+class Distribution(Section):
+    """Tokens under every policy against plain sampling."""
+
+    PREFIX: ClassVar[str] = "distribution."
+
+    policies: Names = key(POLICIES[1:], accepted=LISTED)
+    domains: Domains = ("arithmetic", "report", "docs", "code")
+    samples: Count = key(4000, "of each side, over all prompts")
+    trials: Count = key(10, "of a verifier that is known to be wrong")
+    seed: Count = 7
+
+
+class Train(Section):
+    """What made the shipped pair."""
+
+    PREFIX: ClassVar[str] = "train."
+
+    seed: Count = 7
+    vocab_size: Count = 2048
+    tokenizer_examples: Count = 20000
+    row_tokens: Count = 320
+    target_steps: Count = 2400
+    target_batch: Count = 10
+    draft_rows: Count = 4500
+    draft_max_new_tokens: Count = 128
+    block_steps: Count = 1800
+    semi_autoregressive_steps: Count = key(1400, "stopped early: see the model card")
+    schedule_steps: Count = key(3000, "of the semi-autoregressive drafter's learning rate")
+    drafter_rows: Count = 8
+    drafter_anchors: Count = 16
+    threads: Count = 2
+
+
+class Corpus(Section):
+    """How much of the small pair's corpus is recorded."""
+
+    domains: Domains = ("arithmetic", "report", "docs", "code")
+    sequences_per_domain: Count
+    sampled_sequences_per_domain: Count = key(help="above temperature 0")
+    max_new_tokens: Count
+    shard_mb: Count
+
+
+class Record(Section):
+    """What is recorded."""
+
+    PREFIX: ClassVar[str] = "record."
+
+    small: Corpus = Corpus(
+        sequences_per_domain=30, sampled_sequences_per_domain=15, max_new_tokens=60, shard_mb=24
+    )
+    large: Corpus = Corpus(
+        sequences_per_domain=400, sampled_sequences_per_domain=400, max_new_tokens=64, shard_mb=100
+    )
+    temperatures: Annotated[Many[Temperature], *DIFFERENT] = (0.0, 1.0)
+    pool: Count = 16
+    seed: Count = 20261
+    license: NotBlank = key("not stated", "of the text in a prompts file", accepted="a text")
+
+
+class LiveSettings(Load):
+    """Every key of ``conf/real_runner.yaml`` but those of `Validate`: a model has no such name."""
+
+    policy: Mapping[str, Any]
+    trace: TraceSettings
+    latency: Mapping[str, Any]
+    server: ServerSettings
+    task: Literal[TASKS] = key(
+        "record", "record, serve, demo, exact, distribution, probe, validate, train or evaluate"
+    )
+    pair: Text | None = key(None, "null: the shipped small pair", accepted="a folder, or null")
+    target: Text | None = key(None, "Qwen3 or Llama", accepted="a folder or a hub id, or null")
+    drafter: Text = key("semi_autoregressive", "or block; or a DFlash or DSpark checkpoint")
+    device: Literal["auto", "cpu", "cuda"] = key("auto", "cpu, cuda; auto: cuda where there is one")
+    dtype: Literal["float32", "float64", "bfloat16"] = key(
+        "float32", "float64 (exactness), bfloat16 (CUDA)"
+    )
+    threads: Count | None = key(None, "of PyTorch on the CPU; null: its own choice")
+    packing: Literal["ragged", "dense"] = key(
+        "ragged", "of trees in the verify pass; dense: padded to the largest"
+    )
+    graphs: bool = key(
+        False,
+        "replay captured CUDA graphs in the verify pass; without CUDA, only pad to their sizes",
+    )
+    output: Text | None = key(None, "folder to write to", accepted="a folder, or null")
+    prompts: Text | None = key(None, accepted="a JSONL file, or null")
+    temperature: Temperature = key(0.0, "of serve, demo, exact, probe")
+    max_new_tokens: Count = key(60, "of serve, demo, exact; record has its own")
+    max_concurrency: whole(1, MOST_CLIENTS) | None = 8
+    num_prompts: whole(1, MOST_REQUESTS) | None = key(
+        None, "null: every line of `prompts` once, or as many as the simulator"
+    )
+    seed: whole(0, LARGEST_WHOLE) = key(
+        0, "order and arrivals; texts above temperature 0 hang on record.seed, as in recordings"
+    )
+    goodput: Any = key(None, 'for example "ttft:500 tpot:50", in ms')
+    size: Literal[SIZES] = key(
+        "small", "record: small (what ships) or large (at least 200 report prompts per domain)"
+    )
+    demo: Demo = Demo()
+    exact: Exact = Exact()
+    probe: Probe = Probe()
+    distribution: Distribution = Distribution()
+    train: Train = Train()
+    record: Record = Record()
+
+    @model_validator(mode="after")
+    def _together(self) -> LiveSettings:
+        if self.target is None and self.drafter not in DRAFTER_KINDS:
+            self.refuse("drafter", ", ".join(DRAFTER_KINDS))
+        if self.demo.prompt is not None and self.prompts is not None:
+            self.refuse("prompts", "null with demo.prompt")
+        if self.probe.passes > self.probe.repeats:
+            raise InputError(
+                f"probe.passes is {self.probe.passes}; accepted: 1 to probe.repeats, "
+                f"{self.probe.repeats}"
+            )
+        for name in ("pair", "target") if self.probe.shape is not None else ():
+            if getattr(self, name) is not None:
+                self.refuse(name, f"null with probe.shape {self.probe.shape}")
+        return self
 
 
 def choice(key: str, value: Any, accepted: Sequence[str]) -> str:
-    """`value` if it is one of the names."""
+    """`value` if it is one of the names; InputError naming the key otherwise."""
     if not isinstance(value, str) or value not in accepted:
-        raise InputError(f"{key} is {value!r}; accepted: {', '.join(accepted)}")
-    return value
-
-
-def flag(key: str, value: Any) -> bool:
-    """`value` as true or false."""
-    if not isinstance(value, bool):
-        raise InputError(f"{key} is {value!r}; accepted: true, false")
-    return value
-
-
-def folder(key: str, value: Any) -> str | None:
-    """`value` as a folder's name, or None."""
-    if value is not None and (not isinstance(value, str) or not value):
-        raise InputError(f"{key} is {value!r}; accepted: a folder, or null")
-    return value
-
-
-def text(key: str, value: Any) -> str:
-    """`value` as a text that is not blank."""
-    if not isinstance(value, str) or not value.strip():
-        raise InputError(f"{key} is {value!r}; accepted: a text")
+        raise InputError(refusal(key, value, ", ".join(accepted), accepted))
     return value
 
 
@@ -63,13 +298,6 @@ def make_folder(path: Path) -> None:
         raise InputError(
             f"output is {str(path)!r} ({error.strerror}); accepted: a folder that can be made"
         ) from None
-
-
-def mapping(key: str, value: Any) -> dict[str, Any]:
-    """`value` as keys and values."""
-    if not isinstance(value, dict):
-        raise InputError(f"{key} is {value!r}; accepted: its keys, see --help")
-    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,99 +314,65 @@ class RecordSettings:
         return self.sampled_count if temperature else self.greedy_count
 
 
+def live_settings(config: Mapping[str, Any]) -> LiveSettings:
+    """The settings of a composed configuration.
+
+    Raises:
+        InputError: the first key that is unknown or has a value that is not accepted.
+    """
+    read(Validate, config["validate"])
+    return read(LiveSettings, {name: config[name] for name in config if name != "validate"})
+
+
 def read_plan(
-    config: Mapping[str, Any], lines: tuple[PromptLine, ...] | None = None
+    settings: LiveSettings, lines: tuple[PromptLine, ...] | None = None
 ) -> RecordSettings:
-    """What to record, from `size`, `record` and `prompts`; InputError for the first bad one.
+    """What to record, from `size`, `record` and `prompts`.
 
     A recording of a prompts file is called as the file is. lines: in place of such a file.
     """
     from real_runner.recording.record import RecordPlan
 
-    lines = lines or prompt_lines(config)
-    size = choice("size", config["size"], SIZES)
-    settings = mapping("record", config["record"])
-    chosen = mapping(f"record.{size}", settings[size])
-    counts = {k: whole(f"record.{size}.{k}", v) for k, v in chosen.items() if k != "domains"}
-    stated = text("record.license", settings["license"])
+    lines = lines or prompt_lines(settings)
+    record, size = settings.record, settings.size
+    chosen = record.small if size == "small" else record.large
     plan = RecordPlan(
-        domains=corpus_domains(f"record.{size}.domains", chosen["domains"]),
-        max_new_tokens=counts["max_new_tokens"],
-        temperatures=_temperatures(settings["temperatures"]),
-        shard_mb=counts["shard_mb"],
-        text_license=CORPUS_LICENSE if lines is None else stated,
-        pool=whole("record.pool", settings["pool"]),
-        seed=whole("record.seed", settings["seed"]),
-        name=size if config["prompts"] is None else Path(config["prompts"]).stem,
+        domains=chosen.domains,
+        max_new_tokens=chosen.max_new_tokens,
+        temperatures=record.temperatures,
+        shard_mb=chosen.shard_mb,
+        text_license=CORPUS_LICENSE if lines is None else record.license,
+        pool=record.pool,
+        seed=record.seed,
+        name=size if settings.prompts is None else Path(settings.prompts).stem,
     )
     return RecordSettings(
-        plan,
-        lines,
-        counts["sequences_per_domain"],
-        counts["sampled_sequences_per_domain"],
+        plan, lines, chosen.sequences_per_domain, chosen.sampled_sequences_per_domain
     )
 
 
-def prompt_lines(config: Mapping[str, Any]) -> tuple[PromptLine, ...] | None:
+def prompt_lines(settings: LiveSettings) -> tuple[PromptLine, ...] | None:
     """The lines of the `prompts` file; None without one, which only the small pair can do."""
     from real_runner.serving.prompts import read_prompts
 
-    name = config["prompts"]
-    if name is None:
-        if config["target"] is not None:
-            raise InputError(
-                f"prompts is None with target {config['target']!r}; accepted: a JSONL file (only "
-                "the small pair has a corpus of its own)"
-            )
-        return None
-    if not isinstance(name, str) or not name:
-        raise InputError(f"prompts is {name!r}; accepted: a JSONL file, or null")
-    return tuple(read_prompts(name))
-
-
-def corpus_domains(key: str, value: Any) -> tuple[str, ...]:
-    """`value` as different domains of the small pair's corpus."""
-    from real_runner.training.corpus import DOMAINS
-
-    if not isinstance(value, list) or not value:
-        raise InputError(f"{key} is {value!r}; accepted: a list of {', '.join(DOMAINS)}")
-    for name in value:
-        choice(key, name, tuple(DOMAINS))
-    if len(set(value)) < len(value):
-        raise InputError(f"{key} is {value!r}; accepted: every domain once")
-    return tuple(value)
-
-
-def wholes(key: str, value: Any) -> list[int]:
-    """`value` as a list of different counts."""
-    if not isinstance(value, list) or not value:
-        raise InputError(f"{key} is {value!r}; accepted: a list of whole numbers")
-    counts = [whole(key, one) for one in value]
-    if len(set(counts)) < len(counts):
-        raise InputError(f"{key} is {value!r}; accepted: every number once")
-    return counts
-
-
-def temperature_of(key: str, value: Any) -> float:
-    """`value` as a temperature."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not math.isfinite(value) or not 0 <= value <= 10:
-        raise InputError(f"{key} is {value!r}; accepted: a number, 0 to 10")
-    return float(value)
+    if settings.prompts is not None:
+        return tuple(read_prompts(settings.prompts))
+    if settings.target is not None:
+        raise InputError(
+            f"prompts is None with target {settings.target!r}; accepted: a JSONL file (only "
+            "the small pair has a corpus of its own)"
+        )
+    return None
 
 
 SEARCH: list[str] = []  # overrides that make the user's own folder of configurations known
 
 
-def policy_nodes(key: str, names: Any) -> list[dict[str, Any]]:
-    """The `policy` node of every name in a list, as the command line would compose it."""
+def policy_nodes(key: str, names: Sequence[str]) -> list[dict[str, Any]]:
+    """The `policy` node of every name, as the command line would compose it."""
     from hydra import compose
     from omegaconf import OmegaConf
 
-    if not isinstance(names, list) or not names or not all(isinstance(n, str) for n in names):
-        raise InputError(f"{key} is {names!r}; accepted: a list of policies, as in conf/policy")
-    if len(set(names)) < len(names):
-        raise InputError(f"{key} is {names!r}; accepted: every policy once")
     nodes = []
     for name in names:
         if not re.fullmatch(r"[A-Za-z_]\w*", name) or name in ("null", "true", "false"):
@@ -197,16 +391,3 @@ def with_fixed_sets(nodes: list[dict[str, Any]], temperature: float) -> list[dic
     if not temperature:
         return nodes
     return [node | {"draws": "fixed"} if "draws" in node else node for node in nodes]
-
-
-def _temperatures(value: Any) -> tuple[float, ...]:
-    accepted = "accepted: a list of different numbers, 0 to 10"
-    if not isinstance(value, list) or not value:
-        raise InputError(f"record.temperatures is {value!r}; {accepted}")
-    for one in value:
-        number = isinstance(one, int | float) and not isinstance(one, bool)
-        if not number or not math.isfinite(one) or not 0 <= one <= 10:
-            raise InputError(f"record.temperatures holds {one!r}; {accepted}")
-    if len(set(value)) < len(value):
-        raise InputError(f"record.temperatures is {value!r}; {accepted}")
-    return tuple(float(one) for one in value)

@@ -17,14 +17,11 @@ REFUSED = [
     (["task=exact", "policy=null"], "Config group override"),
     (["~task"], "no key can be taken away"),
     (["+foo=1"], "unknown key foo"),
+    (["exact.policies=[cast,cast]"], "a list of different policies"),
     (["+exact.foo=1"], "unknown key exact.foo"),
     (["task=exact", 'exact.policies=["null"]'], "exact.policies holds 'null'"),
     (["task=exact", "exact.policies=[a/b]"], "exact.policies holds 'a/b'"),
-    (["task=exact", "exact.prompts_per_domain=2"], "exact.prompts_per_domain is 2"),
-    (["task=validate", "validate.packed_per_request=[1]"], "validate.packed_per_request is [1]"),
-    (["task=validate", "validate.packed_per_request=[1,9999]"], "sizes up to 8192"),
     (["task=validate", "max_new_tokens=1"], "max_new_tokens is 1"),
-    (["task=validate", "validate.prompts_per_domain=3"], "validate.prompts_per_domain is 3"),
     (["task=distribution"], "temperature is 0"),
 ]
 

@@ -10,7 +10,20 @@ from itertools import takewhile
 from typing import Any
 
 import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
 
+from real_runner.settings import (
+    Demo,
+    Distribution,
+    Exact,
+    LiveSettings,
+    Probe,
+    Record,
+    Train,
+    Validate,
+    live_settings,
+)
 from simulator.cli.overrides import CONF
 from simulator.cli.remarks import defaults
 from simulator.cost import build_step_cost
@@ -27,6 +40,13 @@ from traces.common.yaml import load_yaml
 ROOFLINE = read_option("latency", "roofline", "latency")
 MODELS = {"": Configuration, "latency.": LatencySettings} | {
     f"{name}.": model for name, model in SECTIONS.items()
+}
+LIVE = {"": LiveSettings, "validate.": Validate}
+LIVE_KEYS = {
+    prefix + path: (section, name)
+    for prefix, model in LIVE.items()
+    for path, section, name in keys_of(model)
+    if not path.startswith(("server.", "trace."))
 }
 KEYS = {
     prefix + path: (section, name)
@@ -98,6 +118,28 @@ def test_what_is_out_of_bounds_is_refused_by_its_key(path):
         assert text.isprintable()
 
 
+@pytest.fixture(scope="module")
+def live() -> dict[str, Any]:
+    """The configuration of the live runner, without a word."""
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return OmegaConf.to_container(compose("real_runner"), resolve=True)
+
+
+@pytest.mark.parametrize("path", sorted(LIVE_KEYS.keys() - OPEN - {"request_rate", "ramp"}))
+def test_what_is_out_of_bounds_live_is_refused_by_its_key(live, path):
+    live_settings(live)
+    *parts, last = path.split(".")
+    for value in bad_values(kinds_of(*LIVE_KEYS[path])):
+        config = copy.deepcopy(live)
+        node = config
+        for part in parts:
+            node = node[part]
+        node[last] = value
+        with pytest.raises(InputError) as caught:
+            live_settings(config)
+        assert str(caught.value).startswith(f"{path} is {value!r}; accepted: "), value
+
+
 def test_a_rate_is_from_small_to_endless():
     for value in (0, 1e-7, -1, 1e301, math.nan, True, "fast", -math.inf):
         assert line_of("request_rate", value).startswith(f"request_rate is {value!r}; accepted: ")
@@ -137,6 +179,12 @@ FILES = [
     ("latency_base.yaml", LatencySettings, ""),
     ("latency/roofline.yaml", LatencySettings, "roofline."),
     ("workload/recorded.yaml", WorkloadSettings, ""),
+    ("real_runner.yaml", LiveSettings, ""),
+    ("real_runner.yaml", Record, "record."),
+    *(
+        ("real_runner.yaml", model, f"{model.PREFIX}")
+        for model in (Demo, Exact, Probe, Validate, Distribution, Train)
+    ),
     ("workload/file.yaml", WorkloadSettings, ""),
 ]
 
@@ -164,6 +212,8 @@ def test_files_say_what_is_declared(file, model, prefix):
         section = model
         if prefix and model is LatencySettings:
             section = LatencySettings.model_fields["roofline"].annotation.__args__[0]
+        if prefix in ("", "record.") and isinstance(value, dict):
+            continue
         if name in ("defaults", "hydra", *SECTIONS, "name", "profile", "host", "roofline", "path"):
             continue
         seen.add(name)

@@ -11,7 +11,6 @@ import yaml
 
 torch = pytest.importorskip("torch")
 
-from real_runner.app import main
 from real_runner.models.small.config import DrafterConfig, TargetConfig
 from real_runner.models.small.load import SHIPPED, load_pair
 from real_runner.models.small.target import Target
@@ -69,41 +68,6 @@ def test_train_then_record_from_the_command_line(tmp_path):
     hot = read_recording(tmp_path / "out" / "small_semi_t1.safetensors")
     law = hot.target_logp(np.arange(5))
     assert np.allclose(np.exp(law).sum(-1), 1)
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["task=train", "train.target_steps=0"],
-        ["task=train", "train.stepz=3"],
-        ["task=train", "train=null"],
-        ["task=train", "output=/proc/none"],
-        ["task=fly"],
-        ["task=3"],
-        ["size=middle"],
-        ["pair=3"],
-        ["record=null"],
-        ["record.small=3"],
-        ["record.small.domains=3"],
-        ["record.small.domains=[]"],
-        ["record.small.domains=[[a]]"],
-        ["record.small.domains=[docs,docs]"],
-        ["record.temperatures=3"],
-        ["record.temperatures=[inf]"],
-        ["record.temperatures=[nan]"],
-        ["record.temperatures=[true]"],
-        ["record.temperatures=[-1]"],
-        ["record.pool=0"],
-    ],
-    ids="-".join,
-)
-def test_bad_words_are_refused_in_one_line(tmp_path, monkeypatch, capsys, words):
-    monkeypatch.chdir(tmp_path)
-    assert main(words) == 2
-    message = capsys.readouterr().err
-    assert message.startswith("error: ")
-    assert message.count("\n") == 1
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_missing_pair_is_refused_in_one_line(tmp_path):

@@ -10,14 +10,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from real_runner.engine.models import LiveDrafter, LivePair
-from real_runner.settings import choice, folder, whole
+from real_runner.settings import choice
 from traces.common.errors import InputError
 
 if TYPE_CHECKING:
     import torch
-
-DEVICES = ("auto", "cpu", "cuda")
-DTYPES = ("float32", "float64", "bfloat16")
 
 
 def load_live(config: Mapping[str, Any]) -> LivePair:
@@ -31,10 +28,7 @@ def load_live(config: Mapping[str, Any]) -> LivePair:
         from real_runner.models.small.live import live_pair
         from real_runner.models.small.load import SHIPPED, load_pair
 
-        return live_pair(load_pair(Path(folder("pair", config["pair"]) or SHIPPED)), device, dtype)
-    for key in ("target", "drafter"):
-        if not isinstance(config[key], str) or not config[key]:
-            raise InputError(f"{key} is {config[key]!r}; accepted: a folder or a hub id")
+        return live_pair(load_pair(Path(config["pair"] or SHIPPED)), device, dtype)
     from real_runner.models.hub import load_checkpoint_pair
 
     return load_checkpoint_pair(config["target"], config["drafter"], device, dtype)
@@ -49,20 +43,19 @@ def place(config: Mapping[str, Any]) -> tuple[torch.device, torch.dtype]:
     import torch
 
     device = device_of(config["device"])
-    dtype = getattr(torch, choice("dtype", config["dtype"], DTYPES))
+    dtype = getattr(torch, config["dtype"])
     if config["threads"] is not None:
-        torch.set_num_threads(whole("threads", config["threads"]))
+        torch.set_num_threads(config["threads"])
     if device.type == "cuda":
         # cuDNN's attention builds a plan for every new shape, and trees bring one each step.
         torch.backends.cuda.enable_cudnn_sdp(False)
     return device, dtype
 
 
-def device_of(value: Any) -> torch.device:
+def device_of(value: str) -> torch.device:
     """cpu or cuda; auto takes cuda where there is one."""
     import torch
 
-    choice("device", value, DEVICES)
     if value == "cuda" and not torch.cuda.is_available():
         raise InputError("device is 'cuda', but PyTorch sees no CUDA device; accepted here: cpu")
     if value == "auto":

@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from real_runner.probing.grid import Grid
-from real_runner.probing.shapes import SHAPES
-from real_runner.settings import choice, flag, folder, mapping, temperature_of, whole, wholes
-from traces.common.errors import InputError
+from real_runner.settings import Probe, live_settings
 
 OUTPUT = "profiles"
-KINDS = ("semi_autoregressive", "block")
-MOST_PACKED = 8192  # root and nodes of one request
 # What a command line must repeat to measure the same again.
 TOLD = (
     *("pair", "target", "drafter", "device", "dtype", "threads", "packing", "graphs"),
     "temperature",
 )
-_KEYS = (
-    *("name", "batches", "packed_per_request", "prefixes", "prompt_tokens", "edges", "edge_tokens"),
-    *("warmup", "repeats", "passes", "isotonic", "keep_samples", "seed"),
-    *("shape", "time_s", "finish"),
-)
+GRID = ("batches", "packed_per_request", "prefixes", "prompt_tokens", "edge_tokens")
 _UNTOLD = ("name", "keep_samples", "time_s", "finish")  # change no number
 
 
@@ -67,6 +58,7 @@ def read_probe(config: Mapping[str, Any]) -> ProbePlan:
     Raises:
         InputError: the first key with a bad value.
     """
+<<<<<<< HEAD
     node = mapping("probe", config["probe"])
     for key in node:
         choice("a key of probe", key, _KEYS)
@@ -92,55 +84,15 @@ def read_probe(config: Mapping[str, Any]) -> ProbePlan:
         time_s=_seconds(node["time_s"]),
         finish=flag("probe.finish", node["finish"]),
         **counts,
+=======
+    live = live_settings(config)
+    asked = live.probe
+    grid = {name: getattr(asked, name) for name in GRID}
+    own = {name: getattr(asked, name) for name in Probe.model_fields if name not in GRID}
+    return Plan(
+        output=Path(live.output or OUTPUT), grid=Grid(**grid), temperature=live.temperature, **own
+>>>>>>> 7f58f8d (The live runner's settings as models: each key is declared once)
     )
-
-
-def _shape(config: Mapping[str, Any]) -> str | None:
-    """A pair's sizes; null: the pair that is loaded."""
-    name = config["probe"]["shape"]
-    if name is None:
-        return None
-    choice("probe.shape", name, tuple(SHAPES))
-    for key in ("pair", "target"):
-        if config[key] is not None:
-            raise InputError(f"{key} is {config[key]!r} with probe.shape {name}; accepted: null")
-    return name
-
-
-def _seconds(value: Any) -> float | None:
-    """Seconds of one call; null: no limit."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if value is not None and not (number and math.isfinite(value) and value > 0):
-        raise InputError(f"probe.time_s is {value!r}; accepted: seconds above 0, or null")
-    return value
-
-
-def _grid(node: Mapping[str, Any]) -> Grid:
-    packed = wholes("probe.packed_per_request", node["packed_per_request"])
-    if max(packed) > MOST_PACKED:
-        raise InputError(
-            f"probe.packed_per_request holds {max(packed)}; accepted: up to {MOST_PACKED}"
-        )
-    if max(packed) == 1:
-        raise InputError(
-            f"probe.packed_per_request is {packed!r}; accepted: a list with a number above 1, "
-            "as plain decoding times no draft"
-        )
-    return Grid(
-        batches=tuple(wholes("probe.batches", node["batches"])),
-        packed_per_request=tuple(packed),
-        prefixes=tuple(wholes("probe.prefixes", node["prefixes"])),
-        prompt_tokens=tuple(wholes("probe.prompt_tokens", node["prompt_tokens"])),
-        edge_tokens=whole("probe.edge_tokens", node["edge_tokens"]),
-    )
-
-
-def _name(value: Any) -> str | None:
-    """A file's stem; null: pair, drafter and device."""
-    good = isinstance(value, str) and value and value == Path(value).name and value[0] != "."
-    if value is not None and not good:
-        raise InputError(f"probe.name is {value!r}; accepted: a name without folders, or null")
-    return value
 
 
 def command_line(config: Mapping[str, Any], defaults: Mapping[str, Any]) -> str:

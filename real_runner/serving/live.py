@@ -13,21 +13,18 @@ import numpy as np
 from real_runner.engine.engine import Engine
 from real_runner.engine.engine import Settings as EngineSettings
 from real_runner.engine.models import LiveDrafter, LivePair
+<<<<<<< HEAD
 from real_runner.engine.residual import make_verifier
 from real_runner.models.loading import DEVICES, DTYPES, chosen_drafter, load_live
+=======
+from real_runner.engine.walk import make_verifier
+from real_runner.models.loading import chosen_drafter, load_live
+>>>>>>> 7f58f8d (The live runner's settings as models: each key is declared once)
 from real_runner.recording.record import corpus_prompts
 from real_runner.serving.prompts import PromptLine, requests_of_prompts
 from real_runner.serving.requests import Requests, check_fits
 from real_runner.serving.server import LiveServer, OnEnd, OnStep
-from real_runner.settings import (
-    RecordSettings,
-    choice,
-    flag,
-    mapping,
-    read_plan,
-    temperature_of,
-    whole,
-)
+from real_runner.settings import RecordSettings, choice, live_settings, read_plan
 from simulator.cost import StepCost
 from simulator.engine.arrivals import Workload
 from simulator.engine.inputs import load_cost, load_recording
@@ -36,7 +33,7 @@ from simulator.policies.loading import make_policy
 from simulator.policy import Policy
 from traces.common.errors import InputError
 from traces.recordings.recording import Recording
-from traces.recordings.schema import DRAFTER_KINDS, SPLITS
+from traces.recordings.schema import SPLITS
 
 WARM_TOKENS = 12  # outputs of every request of the warm-up
 
@@ -62,25 +59,20 @@ def read_live(config: Mapping[str, Any], lines: tuple[PromptLine, ...] | None = 
     Raises:
         InputError: the first bad key, value or file.
     """
-    choice("device", config["device"], DEVICES)
-    choice("dtype", config["dtype"], DTYPES)
-    if config["target"] is None:
-        choice("drafter", config["drafter"], DRAFTER_KINDS)
-    record = read_plan(config, lines)
-    make_policy(mapping("policy", config["policy"]))
-    recording = load_recording(mapping("trace", config["trace"]))
+    settings = live_settings(config)
+    record = read_plan(settings, lines)
+    make_policy(settings.policy)
+    recording = load_recording(config["trace"])
     if record.prompts is None:
         corpus_choice(config["trace"], record.plan.domains)
     pool = {} if "pool_token" not in recording else {"pool": recording["pool_token"].shape[2]}
     return LivePlan(
         config=config,
-        temperature=temperature_of("temperature", config["temperature"]),
-        max_new_tokens=whole("max_new_tokens", config["max_new_tokens"]),
-        engine=EngineSettings(
-            packing=config["packing"], graphs=flag("graphs", config["graphs"]), **pool
-        ),
+        temperature=settings.temperature,
+        max_new_tokens=settings.max_new_tokens,
+        engine=EngineSettings(packing=settings.packing, graphs=settings.graphs, **pool),
         recording=recording,
-        cost=load_cost(mapping("latency", config["latency"])),
+        cost=load_cost(settings.latency),
         record=record,
     )
 

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from real_runner.settings import choice, mapping, text, whole
+from real_runner.settings import Demo, live_settings
 from simulator.policies.loading import policy_name
 from traces.common.errors import InputError
 
 LINES = 4  # of a prompts file, by default
-KEYS = ("prompt", "count")
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """Which texts to show."""
-
-    prompt: str | None
-    count: int | None
 
 
 def run(config: dict[str, Any], log: Callable[[str], None]) -> None:
@@ -34,7 +24,7 @@ def run(config: dict[str, Any], log: Callable[[str], None]) -> None:
     from real_runner.serving.live import open_live, read_live
     from real_runner.serving.prompts import PromptLine
 
-    asked = read_demo(config)
+    asked = live_settings(config).demo
     line = None if asked.prompt is None else (PromptLine("demo.prompt", asked.prompt),)
     plan = read_live(config, line)
     with enough_memory(lambda: "accepted: a pair that fits this device, fewer max_new_tokens"):
@@ -42,23 +32,7 @@ def run(config: dict[str, Any], log: Callable[[str], None]) -> None:
         recite(live, shown(live, asked), policy_name(config["policy"]))
 
 
-def read_demo(config: Mapping[str, Any]) -> Shown:
-    """The `demo` node, checked."""
-    node = mapping("demo", config["demo"])
-    for key in node:
-        choice("a key of demo", key, KEYS)
-    prompt, count = node["prompt"], node["count"]
-    if prompt is not None and config["prompts"] is not None:
-        raise InputError(
-            f"demo.prompt is {prompt!r} with prompts {config['prompts']!r}; accepted: one of them"
-        )
-    return Shown(
-        prompt if prompt is None else text("demo.prompt", prompt),
-        count if count is None else whole("demo.count", count),
-    )
-
-
-def shown(live, asked: Shown) -> np.ndarray:
+def shown(live, asked: Demo) -> np.ndarray:
     """Requests to show: lines in order, or corpus prompts of every domain by turns."""
     sequences, domain = live.sequences, live.requests.domain[live.sequences]
     if live.plan.record.prompts is None:

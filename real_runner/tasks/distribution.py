@@ -14,15 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from real_runner.settings import (
-    CORPUS_LICENSE,
-    corpus_domains,
-    flag,
-    mapping,
-    policy_nodes,
-    temperature_of,
-    whole,
-)
+from real_runner.settings import CORPUS_LICENSE, live_settings, policy_nodes
 from traces.common.errors import InputError
 
 DIFFERENT = 1  # exit status
@@ -45,17 +37,14 @@ def run(config: dict[str, Any], log: Callable[[str], None]) -> int:
     from real_runner.validating.distribution import most_open, prefix_tests
     from simulator.engine.inputs import load_cost
 
-    node = mapping("distribution", config["distribution"])
-    policies = policy_nodes("distribution.policies", node["policies"])
-    samples = whole("distribution.samples", node["samples"])
-    trials = whole("distribution.trials", node["trials"])
-    temperature = temperature_of("temperature", config["temperature"])
+    live = live_settings(config)
+    asked, temperature = live.distribution, live.temperature
+    policies = policy_nodes("distribution.policies", asked.policies)
+    samples, trials, seed, domains = asked.samples, asked.trials, asked.seed, asked.domains
     if not temperature:
         raise InputError("temperature is 0; accepted for task=distribution: above 0, such as 1")
-    domains = corpus_domains("distribution.domains", node["domains"])
-    settings = Settings(packing=config["packing"], graphs=flag("graphs", config["graphs"]))
-    cost = load_cost(config["latency"])
-    seed = whole("distribution.seed", node["seed"])
+    settings = Settings(packing=live.packing, graphs=live.graphs)
+    cost = load_cost(live.latency)
     plan = RecordPlan(domains, 40, (temperature,), 1, CORPUS_LICENSE, settings.pool, seed, "live")
     pair = load_live(config)
     drafter = chosen_drafter(pair, config)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import traces
-from real_runner.settings import SIZES, choice, folder
+from real_runner.settings import live_settings
 
 DATA = Path(traces.__file__).parent / "data"
 
@@ -17,6 +17,6 @@ def run(config: dict[str, Any], log: Callable[[str], None]) -> None:
     from real_runner.models.small.load import SHIPPED, load_pair
     from real_runner.training.evaluate import evaluate
 
-    pair = load_pair(Path(folder("pair", config["pair"]) or SHIPPED))
-    size = choice("size", config["size"], SIZES)
-    evaluate(pair, Path(folder("output", config["output"]) or DATA), size, log)
+    settings = live_settings(config)
+    pair = load_pair(Path(settings.pair or SHIPPED))
+    evaluate(pair, Path(settings.output or DATA), settings.size, log)

@@ -12,18 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from real_runner.settings import (
-    CORPUS_LICENSE,
-    corpus_domains,
-    flag,
-    mapping,
-    policy_nodes,
-    temperature_of,
-    whole,
-    wholes,
-    with_fixed_sets,
-)
-from traces.common.errors import InputError
+from real_runner.settings import CORPUS_LICENSE, live_settings, policy_nodes, with_fixed_sets
 
 DIFFERENT = 1  # exit status
 BFLOAT16_TIE = 0.1  # logits near 16 are a sixteenth apart in bfloat16
@@ -38,38 +27,30 @@ def run(config: dict[str, Any], log: Callable[[str], None]) -> int:
     from real_runner.validating.arena import Arena
     from simulator.engine.inputs import load_cost
 
-    node = mapping("exact", config["exact"])
-    policies = policy_nodes("exact.policies", node["policies"])
-    concurrency = wholes("exact.concurrency", node["concurrency"])
-    temperature = temperature_of("temperature", config["temperature"])
-    policies = with_fixed_sets(policies, temperature)
-    settings = Settings(packing=config["packing"], graphs=flag("graphs", config["graphs"]))
-    cost = load_cost(config["latency"])
+    live = live_settings(config)
+    asked, temperature = live.exact, live.temperature
+    policies = with_fixed_sets(policy_nodes("exact.policies", asked.policies), temperature)
+    settings = Settings(packing=live.packing, graphs=live.graphs)
+    cost = load_cost(live.latency)
     plan = RecordPlan(
-        domains=corpus_domains("exact.domains", node["domains"]),
-        max_new_tokens=whole("max_new_tokens", config["max_new_tokens"]),
+        domains=asked.domains,
+        max_new_tokens=live.max_new_tokens,
         temperatures=(temperature,),
         shard_mb=1,
         text_license=CORPUS_LICENSE,
         pool=settings.pool,
-        seed=whole("exact.seed", node["seed"]),
+        seed=asked.seed,
         name="live",
-        stored="float32" if config["dtype"] == "bfloat16" else config["dtype"],
+        stored="float32" if live.dtype == "bfloat16" else live.dtype,
     )
-    count = whole("exact.prompts_per_domain", node["prompts_per_domain"])
-    if count < 4:
-        raise InputError(
-            f"exact.prompts_per_domain is {count}; accepted: at least 4, of which one calibrates, "
-            "one tunes and two are compared"
-        )
     pair = load_live(config)
     drafter = chosen_drafter(pair, config)
-    prompts = corpus_prompts(pair, plan.domains, count, plan.seed)
+    prompts = corpus_prompts(pair, plan.domains, asked.prompts_per_domain, plan.seed)
     recording = record_in_memory(pair, drafter, plan, prompts, temperature)
     sequences = recording.sequences_of("report")
     log(
-        f"{pair.name}, {drafter.kind} drafter, {config['dtype']}, temperature {temperature:g}, "
-        f"{config['packing']} packing: {len(sequences)} held-out prompts"
+        f"{pair.name}, {drafter.kind} drafter, {live.dtype}, temperature {temperature:g}, "
+        f"{live.packing} packing: {len(sequences)} held-out prompts"
     )
     arena = Arena(pair, drafter, recording, cost, make_verifier(temperature), settings)
     plain = plain_texts(arena, sequences)
@@ -78,7 +59,7 @@ def run(config: dict[str, Any], log: Callable[[str], None]) -> int:
         f"{'texts':>7}{'other':>7}"
     )
     rounds = real = ties = other_texts = unexplained = 0
-    for size in concurrency:
+    for size in asked.concurrency:
         for policy in policies:
             found, other = one_cell(arena, policy, sequences, size, plain)
             rounds, other_texts = rounds + found.rounds, other_texts + other

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from real_runner.settings import folder, make_folder, read_plan
+from real_runner.settings import live_settings, make_folder, read_plan
 from traces.common.errors import InputError
 
 
@@ -16,8 +16,9 @@ def run(config: dict[str, Any], log: Callable[[str], None]) -> None:
     from real_runner.recording.record import corpus_prompts, record
     from real_runner.serving.prompts import record_prompts
 
-    settings = read_plan(config)
-    output = Path(folder("output", config["output"]) or f"record/{settings.plan.name}")
+    asked = live_settings(config)
+    settings = read_plan(asked)
+    output = Path(asked.output or f"record/{settings.plan.name}")
     pair = load_live(config)
     drafted = pair.target.vocab_size - len(pair.target.banned_tokens)
     if settings.plan.pool > drafted:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from real_runner.settings import folder
 from simulator.policies.loading import policy_name
 from traces.common.errors import InputError
 
@@ -58,7 +57,7 @@ def run(config: dict[str, Any], log: Callable[[str], None]) -> None:
 
 def output_folder(config: Mapping[str, Any]) -> Path:
     """`output`, by default serve/POLICY; nothing is made yet."""
-    path = Path(folder("output", config["output"]) or f"serve/{policy_name(config['policy'])}")
+    path = Path(config["output"] or f"serve/{policy_name(config['policy'])}")
     if path.exists() and not path.is_dir():
         raise InputError(f"output is {str(path)!r}, a file; accepted: a folder, or a new name")
     return path

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from real_runner.settings import folder, mapping, whole
+from real_runner.settings import live_settings
 
 
 def run(config: dict[str, Any], log: Callable[[str], None]) -> None:
     """Train into `output`."""
-    from real_runner.training.task import TrainPlan, train
+    from real_runner.training.task import train
 
-    sizes = {key: whole(f"train.{key}", v) for key, v in mapping("train", config["train"]).items()}
-    train(TrainPlan(**sizes), Path(folder("output", config["output"]) or "trained_pair"), log)
+    settings = live_settings(config)
+    train(settings.train, Path(settings.output or "trained_pair"), log)

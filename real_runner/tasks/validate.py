@@ -12,20 +12,20 @@ from typing import Any
 
 from real_runner.settings import (
     CORPUS_LICENSE,
-    corpus_domains,
-    flag,
-    folder,
+    Validate,
+    live_settings,
     make_folder,
-    mapping,
     policy_nodes,
-    temperature_of,
-    whole,
-    wholes,
     with_fixed_sets,
 )
 from traces.common.errors import InputError
+from traces.common.settings import read
 
 LEAST_TOKENS = 4  # outputs of a text: fewer leave no steady steps
+SAME = (
+    *("concurrency", "domains", "prompts_per_domain", "repeats", "seed"),
+    *("probe_warmup", "probe_repeats"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class ValidateSettings:
 
     output: Path
     policies: list[dict[str, Any]]
-    concurrency: list[int]
+    concurrency: tuple[int, ...]
     domains: tuple[str, ...]
     prompts_per_domain: int
     repeats: int
@@ -50,7 +50,7 @@ def run(config: dict[str, Any], log: Callable[[str], None]) -> int:
     """Measure, predict, write validation.json, report.md, the profile and the figure."""
     from real_runner.models.loading import chosen_drafter, load_live
 
-    asked = read(config)
+    asked = read_asked(config)
     pair = load_live(config)
     drafter = chosen_drafter(pair, config)
     make_folder(asked.output)
@@ -68,50 +68,25 @@ def run(config: dict[str, Any], log: Callable[[str], None]) -> int:
     return 130 if interrupted else 0
 
 
-def read(config: dict[str, Any]) -> ValidateSettings:
+def read_asked(config: dict[str, Any]) -> ValidateSettings:
     """The settings of a configuration; InputError for the first bad one."""
     from real_runner.probing.grid import Grid
-    from real_runner.probing.plan import MOST_PACKED
 
-    node = mapping("validate", config["validate"])
-    sizes = wholes("validate.concurrency", node["concurrency"])
-    count = whole("validate.prompts_per_domain", node["prompts_per_domain"])
-    if count < 4:
-        raise InputError(
-            f"validate.prompts_per_domain is {count}; accepted: at least 4, of which one "
-            "calibrates, one tunes and two are judged"
-        )
-    packed = wholes("validate.packed_per_request", node["packed_per_request"])
-    if max(packed) > MOST_PACKED or max(packed) < 2:
-        raise InputError(
-            f"validate.packed_per_request is {packed}; accepted: sizes up to {MOST_PACKED}, one of "
-            "them at least 2"
-        )
-    tokens = whole("max_new_tokens", config["max_new_tokens"])
+    live = live_settings(config)
+    asked, tokens = read(Validate, config["validate"]), live.max_new_tokens
     if tokens < LEAST_TOKENS:
         raise InputError(
             f"max_new_tokens is {tokens}; accepted for task=validate: at least {LEAST_TOKENS}"
         )
-    grid = Grid(
-        batches=tuple(sorted(wholes("validate.batches", node["batches"]))),
-        packed_per_request=tuple(sorted(packed)),
-        prefixes=tuple(sorted(wholes("validate.prefixes", node["prefixes"]))),
-        prompt_tokens=tuple(sorted(wholes("validate.prompt_tokens", node["prompt_tokens"]))),
-    )
-    temperature = temperature_of("temperature", config["temperature"])
+    sizes = ("batches", "packed_per_request", "prefixes", "prompt_tokens")
+    nodes = policy_nodes("validate.policies", asked.policies)
     return ValidateSettings(
-        output=Path(folder("output", config["output"]) or "validation"),
-        policies=with_fixed_sets(policy_nodes("validate.policies", node["policies"]), temperature),
-        concurrency=sizes,
-        domains=corpus_domains("validate.domains", node["domains"]),
-        prompts_per_domain=count,
-        repeats=whole("validate.repeats", node["repeats"]),
-        seed=whole("validate.seed", node["seed"]),
-        grid=grid,
-        probe_warmup=whole("validate.probe_warmup", node["probe_warmup"]),
-        probe_repeats=whole("validate.probe_repeats", node["probe_repeats"]),
-        temperature=temperature,
+        output=Path(live.output or "validation"),
+        policies=with_fixed_sets(nodes, live.temperature),
+        grid=Grid(**{name: tuple(sorted(getattr(asked, name))) for name in sizes}),
+        temperature=live.temperature,
         max_new_tokens=tokens,
+        **{name: getattr(asked, name) for name in SAME},
     )
 
 
@@ -124,7 +99,7 @@ def _prepared(config, asked: ValidateSettings, pair, drafter, log):
     from real_runner.validating.arena import Arena
     from real_runner.validating.validation import Validation, ValidationPlan
 
-    settings = Settings(packing=config["packing"], graphs=flag("graphs", config["graphs"]))
+    settings = Settings(packing=config["packing"], graphs=config["graphs"])
     plan = RecordPlan(
         domains=asked.domains,
         max_new_tokens=asked.max_new_tokens,

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import multiprocessing
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ import torch
 
 from real_runner.models.small.config import TargetConfig
 from real_runner.models.small.load import DRAFTERS, load_target, save_half, save_shapes
+from real_runner.settings import Train
 from real_runner.training.corpus import stdlib_provenance
 from real_runner.training.drafter import train_drafter
 from real_runner.training.drafts import DraftData, make_draft_data
@@ -24,27 +24,7 @@ from real_runner.training.target import train_target
 from real_runner.training.text import load_tokenizer, train_tokenizer
 
 
-@dataclass(frozen=True, slots=True)
-class TrainPlan:
-    """Fixed sizes of one training run; `conf/real_runner.yaml` holds what made the shipped pair."""
-
-    seed: int
-    vocab_size: int
-    tokenizer_examples: int
-    row_tokens: int
-    target_steps: int
-    target_batch: int
-    draft_rows: int
-    draft_max_new_tokens: int
-    block_steps: int
-    semi_autoregressive_steps: int
-    schedule_steps: int  # of the semi-autoregressive drafter's learning rate
-    drafter_rows: int
-    drafter_anchors: int
-    threads: int
-
-
-def train(plan: TrainPlan, folder: Path, log: Callable[[str], None] = print) -> None:
+def train(plan: Train, folder: Path, log: Callable[[str], None] = print) -> None:
     """Train the pair into `folder` (weights as float16, tokenizer, shapes, provenance)."""
     folder.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(plan.threads)
@@ -78,18 +58,18 @@ def _stage(path: Path, make: Callable[[Path], None], log: Callable[[str], None])
     log(f"{path.name}: done")
 
 
-def _tokenizer(plan: TrainPlan, path: Path) -> None:
+def _tokenizer(plan: Train, path: Path) -> None:
     rng = np.random.default_rng([plan.seed, 0])
     train_tokenizer(rng, plan.vocab_size, plan.tokenizer_examples).save(str(path))
 
 
-def _provenance(plan: TrainPlan, path: Path) -> None:
-    facts = {"plan": {name: getattr(plan, name) for name in plan.__slots__}}
+def _provenance(plan: Train, path: Path) -> None:
+    facts = {"plan": plan.model_dump()}
     facts |= {"torch": torch.__version__, "standard_library": stdlib_provenance()}
     path.write_text(json.dumps(facts, indent=2) + "\n")
 
 
-def _target(plan: TrainPlan, folder: Path, path: Path, log) -> None:
+def _target(plan: Train, folder: Path, path: Path, log) -> None:
     config = TargetConfig(vocab_size=plan.vocab_size)
     save_shapes(config, folder)
     target = train_target(
@@ -105,7 +85,7 @@ def _target(plan: TrainPlan, folder: Path, path: Path, log) -> None:
     save_half(target, path)
 
 
-def _drafts(plan: TrainPlan, folder: Path, path: Path, log) -> None:
+def _drafts(plan: Train, folder: Path, path: Path, log) -> None:
     data = make_draft_data(
         load_target(folder),
         load_tokenizer(folder),
@@ -120,7 +100,7 @@ def _drafts(plan: TrainPlan, folder: Path, path: Path, log) -> None:
         np.savez(file, tokens=data.tokens, prompt_len=data.prompt_len, length=data.length)
 
 
-def _drafter(plan: TrainPlan, folder: Path, kind: str) -> None:
+def _drafter(plan: Train, folder: Path, kind: str) -> None:
     torch.set_num_threads(1)
     kept = np.load(folder / "drafts.npz")
     taps = np.load(folder / "taps.npy", mmap_mode="r")

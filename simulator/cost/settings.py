@@ -18,7 +18,7 @@ SIZES = "null, or rising total tokens from 1 on"
 
 def _rising(sizes: tuple[int, ...] | None) -> tuple[int, ...] | None:
     if sizes is not None and not (sizes and all(low < high for low, high in pairwise(sizes))):
-        raise ValueError(SIZES)
+        raise ValueError
     return sizes
 
 

@@ -195,7 +195,7 @@ def _rate(value: Any) -> Any:
 def _checked_rate(value: float) -> float:
     if value == math.inf or 1e-6 <= value <= LARGEST:
         return value
-    raise ValueError("rate")
+    raise ValueError
 
 
 Rate = Annotated[

@@ -187,7 +187,8 @@ def _line(model: type[Section], values: Mapping, prefix: str, error: Mapping[str
     if error["type"] == "missing":
         return f"{prefix}{path[0]} is missing; accepted: {accepted_by(model, path[0])}"
     names = _names(model.model_fields[path[0]].annotation)
-    return refusal(prefix + path[0], values[path[0]], accepted_by(model, path[0]), names)
+    more = f", {cause}" if isinstance(cause, ValueError) and str(cause) else ""  # a validator's
+    return refusal(prefix + path[0], values[path[0]], accepted_by(model, path[0]) + more, names)
 
 
 def section_of(model: type[Section], name: str) -> type[Section] | None:
