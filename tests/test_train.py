@@ -11,6 +11,7 @@ import yaml
 
 torch = pytest.importorskip("torch")
 
+from real_runner.app import main
 from real_runner.models.small.config import DrafterConfig, TargetConfig
 from real_runner.models.small.load import SHIPPED, load_pair
 from real_runner.models.small.target import Target
@@ -68,6 +69,20 @@ def test_train_then_record_from_the_command_line(tmp_path):
     hot = read_recording(tmp_path / "out" / "small_semi_t1.safetensors")
     law = hot.target_logp(np.arange(5))
     assert np.allclose(np.exp(law).sum(-1), 1)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["task=train", "train=null"], ["task=train", "output=/proc/none"], ["record.small=3"]],
+    ids="-".join,
+)
+def test_bad_words_are_refused_in_one_line(tmp_path, monkeypatch, capsys, words):
+    monkeypatch.chdir(tmp_path)
+    assert main(words) == 2
+    message = capsys.readouterr().err
+    assert message.startswith("error: ")
+    assert message.count("\n") == 1
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_missing_pair_is_refused_in_one_line(tmp_path):
