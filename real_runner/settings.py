@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, model_validator
 from simulator.engine.settings import (
     MOST_CLIENTS,
     MOST_REQUESTS,
-    Load,
+    LoadSettings,
     ServerSettings,
     TraceSettings,
 )
@@ -76,7 +76,7 @@ Names = Annotated[Many[str], *DIFFERENT]
 Domains = Annotated[Many[Literal[DOMAINS]], *DIFFERENT]
 
 
-class Demo(Section):
+class DemoKeys(Section):
     """Texts on the terminal as they are written."""
 
     PREFIX: ClassVar[str] = "demo."
@@ -89,7 +89,7 @@ class Demo(Section):
     )
 
 
-class Exact(Section):
+class ExactKeys(Section):
     """Rounds of every policy against the simulator's replay, and texts against plain decoding."""
 
     PREFIX: ClassVar[str] = "exact."
@@ -105,7 +105,7 @@ class Exact(Section):
     seed: Count = 40961
 
 
-class Probe(Section):
+class ProbeKeys(Section):
     """A latency profile of the pair on this machine."""
 
     PREFIX: ClassVar[str] = "probe."
@@ -136,7 +136,7 @@ class Probe(Section):
     seed: Count = 7
 
 
-class Validate(Section):
+class ValidateKeys(Section):
     """Live runs against predictions, with a profile and host terms measured beside them."""
 
     PREFIX: ClassVar[str] = "validate."
@@ -159,7 +159,7 @@ class Validate(Section):
     seed: Count = 53
 
 
-class Distribution(Section):
+class DistributionKeys(Section):
     """Tokens under every policy against plain sampling."""
 
     PREFIX: ClassVar[str] = "distribution."
@@ -171,7 +171,7 @@ class Distribution(Section):
     seed: Count = 7
 
 
-class Train(Section):
+class TrainKeys(Section):
     """What made the shipped pair."""
 
     PREFIX: ClassVar[str] = "train."
@@ -192,7 +192,7 @@ class Train(Section):
     threads: Count = 2
 
 
-class Corpus(Section):
+class CorpusKeys(Section):
     """How much of the small pair's corpus is recorded."""
 
     domains: Domains = ("arithmetic", "report", "docs", "code")
@@ -202,15 +202,15 @@ class Corpus(Section):
     shard_mb: Count
 
 
-class Record(Section):
+class RecordKeys(Section):
     """What is recorded."""
 
     PREFIX: ClassVar[str] = "record."
 
-    small: Corpus = Corpus(
+    small: CorpusKeys = CorpusKeys(
         sequences_per_domain=30, sampled_sequences_per_domain=15, max_new_tokens=60, shard_mb=24
     )
-    large: Corpus = Corpus(
+    large: CorpusKeys = CorpusKeys(
         sequences_per_domain=400, sampled_sequences_per_domain=400, max_new_tokens=64, shard_mb=100
     )
     temperatures: Annotated[Many[Temperature], *DIFFERENT] = (0.0, 1.0)
@@ -219,8 +219,8 @@ class Record(Section):
     license: NotBlank = key("not stated", "of the text in a prompts file", accepted="a text")
 
 
-class LiveSettings(Load):
-    """Every key of ``conf/real_runner.yaml`` but those of `Validate`: a model has no such name."""
+class LiveSettings(LoadSettings):
+    """Every key of ``conf/real_runner.yaml`` but `validate`, no field of a model."""
 
     policy: Mapping[str, Any]
     trace: TraceSettings
@@ -259,12 +259,12 @@ class LiveSettings(Load):
     size: Literal[SIZES] = key(
         "small", "record: small (what ships) or large (at least 200 report prompts per domain)"
     )
-    demo: Demo = Demo()
-    exact: Exact = Exact()
-    probe: Probe = Probe()
-    distribution: Distribution = Distribution()
-    train: Train = Train()
-    record: Record = Record()
+    demo: DemoKeys = DemoKeys()
+    exact: ExactKeys = ExactKeys()
+    probe: ProbeKeys = ProbeKeys()
+    distribution: DistributionKeys = DistributionKeys()
+    train: TrainKeys = TrainKeys()
+    record: RecordKeys = RecordKeys()
 
     @model_validator(mode="after")
     def _together(self) -> LiveSettings:
@@ -320,7 +320,7 @@ def live_settings(config: Mapping[str, Any]) -> LiveSettings:
     Raises:
         InputError: the first key that is unknown or has a value that is not accepted.
     """
-    read(Validate, config["validate"])
+    read(ValidateKeys, config["validate"])
     return read(LiveSettings, {name: config[name] for name in config if name != "validate"})
 
 

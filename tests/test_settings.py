@@ -14,14 +14,14 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from real_runner.settings import (
-    Demo,
-    Distribution,
-    Exact,
+    DemoKeys,
+    DistributionKeys,
+    ExactKeys,
     LiveSettings,
-    Probe,
-    Record,
-    Train,
-    Validate,
+    ProbeKeys,
+    RecordKeys,
+    TrainKeys,
+    ValidateKeys,
     live_settings,
 )
 from simulator.cli.overrides import CONF
@@ -41,7 +41,7 @@ ROOFLINE = read_option("latency", "roofline", "latency")
 MODELS = {"": Configuration, "latency.": LatencySettings} | {
     f"{name}.": model for name, model in SECTIONS.items()
 }
-LIVE = {"": LiveSettings, "validate.": Validate}
+LIVE = {"": LiveSettings, "validate.": ValidateKeys}
 LIVE_KEYS = {
     prefix + path: (section, name)
     for prefix, model in LIVE.items()
@@ -180,10 +180,10 @@ FILES = [
     ("latency/roofline.yaml", LatencySettings, "roofline."),
     ("workload/recorded.yaml", WorkloadSettings, ""),
     ("real_runner.yaml", LiveSettings, ""),
-    ("real_runner.yaml", Record, "record."),
+    ("real_runner.yaml", RecordKeys, "record."),
     *(
         ("real_runner.yaml", model, f"{model.PREFIX}")
-        for model in (Demo, Exact, Probe, Validate, Distribution, Train)
+        for model in (DemoKeys, ExactKeys, ProbeKeys, ValidateKeys, DistributionKeys, TrainKeys)
     ),
     ("workload/file.yaml", WorkloadSettings, ""),
 ]

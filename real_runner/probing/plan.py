@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from real_runner.probing.grid import Grid
-from real_runner.settings import Probe, live_settings
+from real_runner.settings import ProbeKeys, live_settings
 
 OUTPUT = "profiles"
 # What a command line must repeat to measure the same again.
@@ -58,40 +58,12 @@ def read_probe(config: Mapping[str, Any]) -> ProbePlan:
     Raises:
         InputError: the first key with a bad value.
     """
-<<<<<<< HEAD
-    node = mapping("probe", config["probe"])
-    for key in node:
-        choice("a key of probe", key, _KEYS)
-    if config["target"] is None and config["pair"] is None:
-        choice("drafter", config["drafter"], KINDS)
-    flag("graphs", config["graphs"])
-    counts = {key: whole(f"probe.{key}", node[key]) for key in ("warmup", "repeats", "passes")}
-    if counts["passes"] > counts["repeats"]:
-        raise InputError(
-            f"probe.passes is {counts['passes']}; accepted: 1 to probe.repeats, {counts['repeats']}"
-        )
-    edges = node["edges"]
-    return ProbePlan(
-        output=Path(folder("output", config["output"]) or OUTPUT),
-        name=_name(node["name"]),
-        grid=_grid(node),
-        edges=edges if edges is None else flag("probe.edges", edges),
-        isotonic=flag("probe.isotonic", node["isotonic"]),
-        keep_samples=flag("probe.keep_samples", node["keep_samples"]),
-        seed=whole("probe.seed", node["seed"]),
-        temperature=temperature_of("temperature", config["temperature"]),
-        shape=_shape(config),
-        time_s=_seconds(node["time_s"]),
-        finish=flag("probe.finish", node["finish"]),
-        **counts,
-=======
     live = live_settings(config)
     asked = live.probe
     grid = {name: getattr(asked, name) for name in GRID}
-    own = {name: getattr(asked, name) for name in Probe.model_fields if name not in GRID}
-    return Plan(
+    own = {name: getattr(asked, name) for name in ProbeKeys.model_fields if name not in GRID}
+    return ProbePlan(
         output=Path(live.output or OUTPUT), grid=Grid(**grid), temperature=live.temperature, **own
->>>>>>> 7f58f8d (The live runner's settings as models: each key is declared once)
     )
 
 

@@ -13,13 +13,8 @@ import numpy as np
 from real_runner.engine.engine import Engine
 from real_runner.engine.engine import Settings as EngineSettings
 from real_runner.engine.models import LiveDrafter, LivePair
-<<<<<<< HEAD
 from real_runner.engine.residual import make_verifier
-from real_runner.models.loading import DEVICES, DTYPES, chosen_drafter, load_live
-=======
-from real_runner.engine.walk import make_verifier
 from real_runner.models.loading import chosen_drafter, load_live
->>>>>>> 7f58f8d (The live runner's settings as models: each key is declared once)
 from real_runner.recording.record import corpus_prompts
 from real_runner.serving.prompts import PromptLine, requests_of_prompts
 from real_runner.serving.requests import Requests, check_fits

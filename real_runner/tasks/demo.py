@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from real_runner.settings import Demo, live_settings
+from real_runner.settings import DemoKeys, live_settings
 from simulator.policies.loading import policy_name
 from traces.common.errors import InputError
 
@@ -32,7 +32,7 @@ def run(config: dict[str, Any], log: Callable[[str], None]) -> None:
         recite(live, shown(live, asked), policy_name(config["policy"]))
 
 
-def shown(live, asked: Demo) -> np.ndarray:
+def shown(live, asked: DemoKeys) -> np.ndarray:
     """Requests to show: lines in order, or corpus prompts of every domain by turns."""
     sequences, domain = live.sequences, live.requests.domain[live.sequences]
     if live.plan.record.prompts is None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from real_runner.settings import (
     CORPUS_LICENSE,
-    Validate,
+    ValidateKeys,
     live_settings,
     make_folder,
     policy_nodes,
@@ -73,7 +73,7 @@ def read_asked(config: dict[str, Any]) -> ValidateSettings:
     from real_runner.probing.grid import Grid
 
     live = live_settings(config)
-    asked, tokens = read(Validate, config["validate"]), live.max_new_tokens
+    asked, tokens = read(ValidateKeys, config["validate"]), live.max_new_tokens
     if tokens < LEAST_TOKENS:
         raise InputError(
             f"max_new_tokens is {tokens}; accepted for task=validate: at least {LEAST_TOKENS}"

@@ -16,7 +16,7 @@ import torch
 
 from real_runner.models.small.config import TargetConfig
 from real_runner.models.small.load import DRAFTERS, load_target, save_half, save_shapes
-from real_runner.settings import Train
+from real_runner.settings import TrainKeys
 from real_runner.training.corpus import stdlib_provenance
 from real_runner.training.drafter import train_drafter
 from real_runner.training.drafts import DraftData, make_draft_data
@@ -24,7 +24,7 @@ from real_runner.training.target import train_target
 from real_runner.training.text import load_tokenizer, train_tokenizer
 
 
-def train(plan: Train, folder: Path, log: Callable[[str], None] = print) -> None:
+def train(plan: TrainKeys, folder: Path, log: Callable[[str], None] = print) -> None:
     """Train the pair into `folder` (weights as float16, tokenizer, shapes, provenance)."""
     folder.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(plan.threads)
@@ -58,18 +58,18 @@ def _stage(path: Path, make: Callable[[Path], None], log: Callable[[str], None])
     log(f"{path.name}: done")
 
 
-def _tokenizer(plan: Train, path: Path) -> None:
+def _tokenizer(plan: TrainKeys, path: Path) -> None:
     rng = np.random.default_rng([plan.seed, 0])
     train_tokenizer(rng, plan.vocab_size, plan.tokenizer_examples).save(str(path))
 
 
-def _provenance(plan: Train, path: Path) -> None:
+def _provenance(plan: TrainKeys, path: Path) -> None:
     facts = {"plan": plan.model_dump()}
     facts |= {"torch": torch.__version__, "standard_library": stdlib_provenance()}
     path.write_text(json.dumps(facts, indent=2) + "\n")
 
 
-def _target(plan: Train, folder: Path, path: Path, log) -> None:
+def _target(plan: TrainKeys, folder: Path, path: Path, log) -> None:
     config = TargetConfig(vocab_size=plan.vocab_size)
     save_shapes(config, folder)
     target = train_target(
@@ -85,7 +85,7 @@ def _target(plan: Train, folder: Path, path: Path, log) -> None:
     save_half(target, path)
 
 
-def _drafts(plan: Train, folder: Path, path: Path, log) -> None:
+def _drafts(plan: TrainKeys, folder: Path, path: Path, log) -> None:
     data = make_draft_data(
         load_target(folder),
         load_tokenizer(folder),
@@ -100,7 +100,7 @@ def _drafts(plan: Train, folder: Path, path: Path, log) -> None:
         np.savez(file, tokens=data.tokens, prompt_len=data.prompt_len, length=data.length)
 
 
-def _drafter(plan: Train, folder: Path, kind: str) -> None:
+def _drafter(plan: TrainKeys, folder: Path, kind: str) -> None:
     torch.set_num_threads(1)
     kept = np.load(folder / "drafts.npz")
     taps = np.load(folder / "taps.npy", mmap_mode="r")

@@ -204,7 +204,7 @@ Rate = Annotated[
 _EVERY_LOAD = "run capacity recommend"
 
 
-class Load(Section):
+class LoadSettings(Section):
     """Settings that choose no option of a group, in the words of vLLM's serving benchmark."""
 
     max_concurrency: whole(1, MOST_CLIENTS) | None = key(
@@ -244,8 +244,8 @@ class Load(Section):
     )
 
 
-class Settings(Load):
-    """Load, server and traffic of one run."""
+class Settings(LoadSettings):
+    """LoadSettings, server and traffic of one run."""
 
     server: ServerSettings = ServerSettings()
     workload: WorkloadSettings = WorkloadSettings()
@@ -304,10 +304,12 @@ class Settings(Load):
 
 GROUPS = ("policy", "trace", "latency", "server")
 OPTIONAL = ("workload",)  # groups that may be left out
-SCALARS = (*Load.model_fields, "temperature", "task")
+SCALARS = (*LoadSettings.model_fields, "temperature", "task")
 
 
 def read_settings(cfg: Mapping[str, Any]) -> Settings:
     """Load, server and traffic of a composed configuration; its other keys are not looked at."""
     nodes = {name: cfg.get(name) or {} for name in ("server", "workload")}
-    return read(Settings, {name: cfg[name] for name in Load.model_fields if name in cfg} | nodes)
+    return read(
+        Settings, {name: cfg[name] for name in LoadSettings.model_fields if name in cfg} | nodes
+    )

@@ -9,7 +9,7 @@ from simulator.engine.settings import (
     GROUPS,
     OPTIONAL,
     SCALARS,
-    Load,
+    LoadSettings,
     ServerSettings,
     TraceSettings,
     WorkloadSettings,
@@ -55,7 +55,7 @@ def _option(group: str, read_by: str, *counts: Condition) -> Any:
     return key(accepted=f"{group}=OPTION, see --help", read_by=read_by, counts=counts)
 
 
-class Configuration(Load):
+class Configuration(LoadSettings):
     """Every key of ``conf/config.yaml`` but those of the tasks, which `SECTIONS` declares."""
 
     policy: Mapping[str, Any] = _option("policy", "run tournament capacity")
