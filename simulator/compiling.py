@@ -33,6 +33,7 @@ def njit(function: Callable | None = None, **options: Any) -> Callable:
     """
     import numba
 
+    options.pop("cache", None)
     if function is None:
         return lambda function: njit(function, **options)
     try:

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numba import njit
 from torch import Tensor
 
 from real_runner.engine.attend import ApartAttend, BlocksApartAttend, DenseAttend, RaggedAttend
 from real_runner.engine.cache import KVCache, rounded
+from simulator.compiling import njit
 
 PACKINGS = ("dense", "ragged")
 

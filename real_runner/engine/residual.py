@@ -12,11 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from torch import Tensor
 
 from real_runner.engine.draws import IndependentDraws, KeyedDraws
 from real_runner.engine.walk import DrawAndMatch, GreedyMatch, Round, Verifier, Walk, empty_walk
+from simulator.compiling import njit
 from simulator.orders import Draws as Drafts
 from simulator.orders.kernels.sampled import slot_uniforms
 from traces.common.keyed_noise import VERIFY

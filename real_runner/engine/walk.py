@@ -13,12 +13,12 @@ from typing import Protocol
 
 import numpy as np
 import torch
-from numba import njit
 from torch import Tensor
 
 from real_runner.engine.draws import Draws
 from real_runner.engine.models import LiveDrafter
 from real_runner.engine.pack import Packed, Trees
+from simulator.compiling import njit
 from simulator.orders import BlockScores
 from simulator.orders import Draws as Drafts
 from simulator.orders.families.sampled_laws import draft_law

@@ -15,8 +15,8 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from simulator.compiling import njit
 from simulator.orders.kernels.simd import (
     add,
     array_at,

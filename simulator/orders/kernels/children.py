@@ -11,8 +11,8 @@ from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from numba import njit
 
+from simulator.compiling import njit
 from simulator.orders.scores import ROW_BYTES, BlockScores, DraftHead
 from traces.common.errors import InputError
 

@@ -13,8 +13,8 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from simulator.compiling import njit
 from traces.common.keyed_noise import ACCEPT, DRAFTS, DRAW, ROOT_KEY
 
 ABSENT = 32767  # as in orders.table

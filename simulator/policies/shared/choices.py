@@ -25,7 +25,11 @@ from simulator.cost.price import (
 
 RATE, FIRST, WORTH = range(3)  # what `best_nodes` looks for
 SAFE = 1 + 1e-12  # beyond the rounding of a bound
-NOT_INLINED = ("take_shared", "best_nodes", "best_depth", "settled")  # where compiled
+STRETCHES = 80
+_STARTS = [1]
+while len(_STARTS) < STRETCHES:
+    _STARTS.append(_STARTS[-1] + 1 + _STARTS[-1] // 4)
+NOT_INLINED = ("take_shared", "best_nodes", "best_depth", "least_step_s")  # where compiled
 
 
 class Work(NamedTuple):
@@ -39,6 +43,8 @@ class Work(NamedTuple):
     weight: Any  # of a node's value
     offset: Any  # taken off every node's weighted value
     taken: Any  # (capacity * M,) whose node came when
+    start: Any  # (STRETCHES,) numbers of nodes: each up to a fourth more than the one before
+    floor_s: Any  # (STRETCHES,) seconds of a step of so many, at least; below 0: not yet known
 
 
 def work_of(capacity: int, nodes: int) -> Work:
@@ -46,7 +52,8 @@ def work_of(capacity: int, nodes: int) -> Work:
     whole = (np.zeros(capacity, np.int64) for _ in range(3))
     key, level = np.zeros(capacity), np.zeros(capacity, np.int64)
     weight, offset = np.ones(capacity), np.zeros(capacity)
-    return Work(*whole, key, level, weight, offset, np.zeros(capacity * nodes, np.int64))
+    taken, floor_s = np.zeros(capacity * nodes, np.int64), np.zeros(STRETCHES)
+    return Work(*whole, key, level, weight, offset, taken, np.array(_STARTS), floor_s)
 
 
 # ---------------------------------------------------------------- every request by itself
@@ -246,8 +253,10 @@ def best_nodes(p, floor, step, aim, row, value, size, depth, work):
     goal, price, limit_s, rising, base = aim
     count, nodes = open_merge(row, value, size, depth, batch, work)
     drafter_s = draft_s(p, batch, context)[0]
-    gain, number, largest, check_at, until, target_s = 0.0, 0, 0, 8, -1.0, 0.0
+    gain, number, largest, until, target_s = 0.0, 0, 0, -1.0, 0.0
     best, best_gain, best_s, most, least_s, longest_s = 0, 0.0, 0.0, 0.0, 0.0, 0.0
+    check_at, stretch = 8, 0
+    forget(work, nodes)
     while True:
         total = float(batch * (largest + 1) if p.dense else batch + number)
         if total > until:
@@ -269,8 +278,9 @@ def best_nodes(p, floor, step, aim, row, value, size, depth, work):
             break
         i = work.heap[0]
         if number >= check_at:
-            more = nodes - number, gain, -work.key[i], most
-            if settled(floor, step, aim, drafter_s, number, largest, more):
+            here = number, nodes, gain, -work.key[i], most
+            stretch = better_stretch(floor, step, aim, drafter_s, here, stretch, work)
+            if stretch < 0:
                 break
             check_at = number + 1 + number // 8
         gain -= work.key[i]
@@ -283,32 +293,57 @@ def best_nodes(p, floor, step, aim, row, value, size, depth, work):
     return best, best_gain, best_s, least_s
 
 
-def settled(floor, step, aim, drafter_s, number, largest, more):
-    """Whether no larger number of nodes can do better, as none of them is worth more than the next.
+def forget(work, nodes):
+    """Begin a step of at most so many nodes."""
+    stretch = 0
+    while work.start[stretch] <= nodes:
+        work.floor_s[stretch] = -1.0
+        stretch += 1
 
-    Larger numbers are looked at in stretches: the most that a stretch can be worth, at the least
-    that its first step can cost.
+
+def better_stretch(floor, step, aim, drafter_s, here, last, work):
+    """A stretch of larger numbers that may hold a better one, or -1: no node is worth more than
+    the next, and no step costs less than the first of its stretch can.
+
+    last: where there was one before; it is looked at first.
     """
+    number, nodes = here[0], here[1]
     if len(floor.sizes) > 0:  # eager passes may be cheaper than captured ones: no floor
-        return False
-    batch, context, ordered, tree = step
+        return last
+    if work.start[last + 1] > number + 1 and may_beat(
+        floor, step, aim, drafter_s, here, last, work
+    ):
+        return last
+    stretch = 0
+    while work.start[stretch] <= nodes:
+        ahead = work.start[stretch + 1] > number + 1 and stretch != last
+        if ahead and may_beat(floor, step, aim, drafter_s, here, stretch, work):
+            return stretch
+        stretch += 1
+    return -1
+
+
+def may_beat(floor, step, aim, drafter_s, here, stretch, work):
+    """Whether a number of the stretch can be better than the best so far."""
     goal, price, _, _, base = aim
-    left, gain, next_key, most = more
-    first = 1
-    while first <= left:
-        last = min(first + first // 4, left)
-        nodes = number + first
-        total = float(batch * (largest + 1) if floor.dense else batch + nodes)
-        target_s = verify_s(floor, batch, total, context, largest + 1)[0]
-        seconds = drafted_s(floor, batch, nodes, target_s, drafter_s, tree, ordered)
-        could = gain + max(next_key, 0.0) * last
-        if goal == WORTH:
-            if could - price * seconds + (SAFE - 1) * (abs(could) + price * seconds) > most:
-                return False
-        elif (base + could) / seconds * SAFE > most:
-            return False
-        first = last + 1
-    return True
+    number, nodes, gain, next_key, most = here
+    if work.floor_s[stretch] < 0:
+        first = work.start[stretch]
+        work.floor_s[stretch] = least_step_s(floor, step, drafter_s, first)
+    seconds = work.floor_s[stretch]
+    could = gain + max(next_key, 0.0) * (min(work.start[stretch + 1] - 1, nodes) - number)
+    if goal == WORTH:
+        return could - price * seconds + (SAFE - 1) * (abs(could) + price * seconds) > most
+    return (base + could) * SAFE > most * seconds
+
+
+def least_step_s(floor, step, drafter_s, nodes):
+    """The least that a step of so many nodes or more can take."""
+    batch, context, ordered, tree = step
+    each = (nodes + batch - 1) // batch  # of the largest request, at least
+    total = float(batch * (each + 1) if floor.dense else batch + nodes)
+    target_s = verify_s(floor, batch, total, context, each + 1)[0]
+    return drafted_s(floor, batch, nodes, target_s, drafter_s, tree, ordered)
 
 
 def best_depth(p, step, aim, row, value, size, work):

@@ -7,7 +7,8 @@ All in one file, because numba does not recompile a caller when a function elsew
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from simulator.compiling import njit
 
 PLAIN = -1  # choice of a plain decoding step: no draft, one token
 
