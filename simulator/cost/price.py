@@ -20,7 +20,7 @@ import numpy as np
 from simulator.cost.step_time import Source
 
 MEASURED, INTERPOLATED, MODELLED, CLAMPED = (int(flag) for flag in Source)
-NOT_INLINED = ("verify_s", "draft_s")  # where compiled
+NOT_INLINED = ("draft_ms",)  # where compiled
 
 
 class Surface(NamedTuple):

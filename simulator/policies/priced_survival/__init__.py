@@ -7,11 +7,12 @@ Survivals are calibrated for the recording's temperature.
 from __future__ import annotations
 
 import math
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
 
 from simulator.calibration.file import calibration_for
+from simulator.calibration.isotonic import IsotonicMap
 from simulator.orders.families.sampled import SampledOrder
 from simulator.orders.specs import BestFirstOrder, Order
 from simulator.orders.table import OrderTable
@@ -23,6 +24,7 @@ from simulator.policies.priced_survival.tpot import TpotWeights
 from simulator.policies.shared.rules import Priced, View, top_widths
 from simulator.policy import FITTING, Lab, Load, Outcome, Policy, Step
 
+ROWS = 1 << 12  # of a table, taken at once
 PRICES = ("local", "ratio", "lambda")
 ARRAYS = ("accounts", "limits", "log_widths", "exponents")  # of `Pricing`
 
@@ -108,8 +110,7 @@ class PricedSurvival(Policy):
 
     def _survival(self, score: np.ndarray, size: np.ndarray) -> np.ndarray:
         """Calibrated survivals (n, M), 0 beyond a row's end."""
-        exists = np.arange(score.shape[1]) < np.asarray(size)[:, None]
-        return np.where(exists, self._calibration.path(np.exp(score)), 0.0)
+        return survivals(self._calibration.path, score, size)
 
     def plan(self, load: Load) -> Order | None:
         known = self._open_accounts(load.batch).accounts
@@ -158,8 +159,7 @@ class PricedSurvival(Policy):
 
     def _tables(self, table: OrderTable) -> tuple[np.ndarray, np.ndarray]:
         """Survivals (A, M) and tokens of the stretch (A,) of every anchor."""
-        survival = self._survival(table.score, table.size)
-        return survival, expected(survival)
+        return _every_survival(self._calibration.path, table)
 
     def describe(self) -> dict:
         exponents = dict(zip(self._worth.widths, self._worth.exponents, strict=True))
@@ -174,6 +174,21 @@ class PricedSurvival(Policy):
             "that drafted take longer without any draft node (the shortest "
             f"{shortest_s * 1e3:.3g} ms), and so verified none"
         ]
+
+
+def survivals(path: IsotonicMap, score: np.ndarray, size: np.ndarray) -> np.ndarray:
+    """Calibrated survivals of log survivals (n, M), 0 beyond the (n,) ends of the rows: (n, M)."""
+    exists = np.arange(score.shape[1]) < np.asarray(size)[:, None]
+    return np.where(exists, path(np.exp(score)), 0.0)
+
+
+@lru_cache(maxsize=2)  # a lone request's, and a batch's: the runs of a sweep share them
+def _every_survival(path: IsotonicMap, table: OrderTable) -> tuple[np.ndarray, np.ndarray]:
+    survival = np.zeros(table.score.shape)
+    for first in range(0, len(survival), ROWS):
+        some = slice(first, first + ROWS)
+        survival[some] = survivals(path, table.score[some], table.size[some])
+    return survival, expected(survival)
 
 
 def longest_rest(lab: Lab, batch: int) -> float:

@@ -29,7 +29,7 @@ STRETCHES = 80
 _STARTS = [1]
 while len(_STARTS) < STRETCHES:
     _STARTS.append(_STARTS[-1] + 1 + _STARTS[-1] // 4)
-NOT_INLINED = ("take_shared", "best_nodes", "best_depth", "least_step_s")  # where compiled
+NOT_INLINED = ("take_shared", "best_nodes", "best_depth", "fill_floor")  # where compiled
 
 
 class Work(NamedTuple):
@@ -44,7 +44,7 @@ class Work(NamedTuple):
     offset: Any  # taken off every node's weighted value
     taken: Any  # (capacity * M,) whose node came when
     start: Any  # (STRETCHES,) numbers of nodes: each up to a fourth more than the one before
-    floor_s: Any  # (STRETCHES,) seconds of a step of so many, at least; below 0: not yet known
+    floor_s: Any  # (STRETCHES,) seconds of a step of so many or more, at least
 
 
 def work_of(capacity: int, nodes: int) -> Work:
@@ -255,8 +255,7 @@ def best_nodes(p, floor, step, aim, row, value, size, depth, work):
     drafter_s = draft_s(p, batch, context)[0]
     gain, number, largest, until, target_s = 0.0, 0, 0, -1.0, 0.0
     best, best_gain, best_s, most, least_s, longest_s = 0, 0.0, 0.0, 0.0, 0.0, 0.0
-    check_at, stretch = 8, 0
-    forget(work, nodes)
+    check_at, stretch = 8, -1
     while True:
         total = float(batch * (largest + 1) if p.dense else batch + number)
         if total > until:
@@ -278,8 +277,10 @@ def best_nodes(p, floor, step, aim, row, value, size, depth, work):
             break
         i = work.heap[0]
         if number >= check_at:
+            if stretch < 0:
+                fill_floor(floor, step, drafter_s, nodes, work)
             here = number, nodes, gain, -work.key[i], most
-            stretch = better_stretch(floor, step, aim, drafter_s, here, stretch, work)
+            stretch = better_stretch(aim, here, max(stretch, 0), work)
             if stretch < 0:
                 break
             check_at = number + 1 + number // 8
@@ -293,57 +294,48 @@ def best_nodes(p, floor, step, aim, row, value, size, depth, work):
     return best, best_gain, best_s, least_s
 
 
-def forget(work, nodes):
-    """Begin a step of at most so many nodes."""
+def fill_floor(floor, step, drafter_s, nodes, work):
+    """The least that steps of up to so many nodes can take, by the first number of each stretch."""
+    batch, context, ordered, tree = step
     stretch = 0
     while work.start[stretch] <= nodes:
-        work.floor_s[stretch] = -1.0
+        first = work.start[stretch]
+        each = (first + batch - 1) // batch  # of the largest request, at least
+        total = float(batch * (each + 1) if floor.dense else batch + first)
+        target_s = verify_s(floor, batch, total, context, each + 1)[0]
+        seconds = drafted_s(floor, batch, first, target_s, drafter_s, tree, ordered)
+        # Eager passes may be cheaper than those of a deployment's own captured sizes: no floor.
+        work.floor_s[stretch] = seconds if len(floor.sizes) == 0 else 0.0
         stretch += 1
 
 
-def better_stretch(floor, step, aim, drafter_s, here, last, work):
+def better_stretch(aim, here, last, work):
     """A stretch of larger numbers that may hold a better one, or -1: no node is worth more than
     the next, and no step costs less than the first of its stretch can.
 
     last: where there was one before; it is looked at first.
     """
     number, nodes = here[0], here[1]
-    if len(floor.sizes) > 0:  # eager passes may be cheaper than captured ones: no floor
-        return last
-    if work.start[last + 1] > number + 1 and may_beat(
-        floor, step, aim, drafter_s, here, last, work
-    ):
+    if work.start[last + 1] > number + 1 and may_beat(aim, here, last, work):
         return last
     stretch = 0
     while work.start[stretch] <= nodes:
         ahead = work.start[stretch + 1] > number + 1 and stretch != last
-        if ahead and may_beat(floor, step, aim, drafter_s, here, stretch, work):
+        if ahead and may_beat(aim, here, stretch, work):
             return stretch
         stretch += 1
     return -1
 
 
-def may_beat(floor, step, aim, drafter_s, here, stretch, work):
+def may_beat(aim, here, stretch, work):
     """Whether a number of the stretch can be better than the best so far."""
     goal, price, _, _, base = aim
     number, nodes, gain, next_key, most = here
-    if work.floor_s[stretch] < 0:
-        first = work.start[stretch]
-        work.floor_s[stretch] = least_step_s(floor, step, drafter_s, first)
     seconds = work.floor_s[stretch]
     could = gain + max(next_key, 0.0) * (min(work.start[stretch + 1] - 1, nodes) - number)
     if goal == WORTH:
         return could - price * seconds + (SAFE - 1) * (abs(could) + price * seconds) > most
     return (base + could) * SAFE > most * seconds
-
-
-def least_step_s(floor, step, drafter_s, nodes):
-    """The least that a step of so many nodes or more can take."""
-    batch, context, ordered, tree = step
-    each = (nodes + batch - 1) // batch  # of the largest request, at least
-    total = float(batch * (each + 1) if floor.dense else batch + nodes)
-    target_s = verify_s(floor, batch, total, context, each + 1)[0]
-    return drafted_s(floor, batch, nodes, target_s, drafter_s, tree, ordered)
 
 
 def best_depth(p, step, aim, row, value, size, work):
