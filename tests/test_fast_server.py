@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from simulator.engine.arrivals import LazyWorkload, make_workload
 from simulator.engine.compiled import server
 from simulator.engine.compiled.server import FastServer
-from simulator.engine.settings import Settings
+from simulator.engine.settings import ServerSettings, Settings
 from simulator.policies.cast import Cast
 from simulator.policies.checks import verifies_trees
 from simulator.policies.fixed_chain import FixedChain
@@ -27,6 +27,7 @@ from tests.fast_cases import (
 )
 from tests.synthetic import make_geometric, make_hidden, make_pool
 
+FEW = ServerSettings(max_num_seqs=16)
 LENGTHS = [1, 2, 9, 14, 20, 5, 11, 1, 17, 8, 30, 3]
 
 
@@ -89,13 +90,12 @@ def test_a_step_whose_trees_are_all_empty_verifies_none(mixed):
 @pytest.mark.parametrize("overlap", [False, True])
 def test_eager_launches_cliffs_and_overlap(mixed, overlap):
     recording, tables = mixed
-    terms = {name: getattr(HOST, name) for name in HOST.__slots__}
     cliffs = [
         {"above": 4, "factor": 1.25, "per": "request"},
         {"above": 40, "factor": 1.5, "add_ms": 0.3, "per": "step"},
     ]
     cost = cost_of(
-        "b300", mode="eager", cliffs=cliffs, host=type(HOST)(**terms | {"overlap": overlap})
+        "b300", mode="eager", cliffs=cliffs, host=HOST.with_(overlap=overlap)
     )
     for name in ("cast", "batch_schedule", "autoregressive", "priced_survival", "priced_lambda"):
         load = {"max_concurrency": 14, "num_prompts": 50}
@@ -113,7 +113,7 @@ def test_open_loops(mixed, rate, burstiness, name, profile):
     recording, tables = mixed
     load = {"request_rate": rate, "burstiness": burstiness, "num_prompts": 50}
     for limit, seed in ((None, 0), (3, 1), (1, 2)):
-        more = load | {"max_concurrency": limit, "seed": seed, "max_num_seqs": 16}
+        more = load | {"max_concurrency": limit, "seed": seed, "server": FEW}
         parts = POLICIES[name](), cost_of(profile, host=HOST), tables, 40
         facts, compiled = serve_both(recording, *parts, **more)
         assert_equal(facts, compiled)
@@ -124,7 +124,8 @@ def test_open_loops(mixed, rate, burstiness, name, profile):
 @pytest.mark.parametrize("profile", ["b300", "small_pair_semi_cpu"])
 def test_more_clients_than_slots(mixed, profile):
     recording, tables = mixed
-    load = {"max_concurrency": 9, "max_num_seqs": 4, "num_prompts": 60}
+    server = ServerSettings(max_num_seqs=4)
+    load = {"max_concurrency": 9, "server": server, "num_prompts": 60}
     for name in ("cast", "treespark", "priced_ratio"):
         facts, compiled = serve_both(recording, POLICIES[name](), cost_of(profile), tables, **load)
         assert_equal(facts, compiled)
