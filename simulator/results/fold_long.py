@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from simulator.compiling import njit
 from simulator.results.facts import Columns
 from simulator.results.fold import SUMMED, Folded
 
