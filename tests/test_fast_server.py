@@ -94,9 +94,7 @@ def test_eager_launches_cliffs_and_overlap(mixed, overlap):
         {"above": 4, "factor": 1.25, "per": "request"},
         {"above": 40, "factor": 1.5, "add_ms": 0.3, "per": "step"},
     ]
-    cost = cost_of(
-        "b300", mode="eager", cliffs=cliffs, host=HOST.with_(overlap=overlap)
-    )
+    cost = cost_of("b300", mode="eager", cliffs=cliffs, host=HOST.with_(overlap=overlap))
     for name in ("cast", "batch_schedule", "autoregressive", "priced_survival", "priced_lambda"):
         load = {"max_concurrency": 14, "num_prompts": 50}
         facts, compiled = serve_both(recording, POLICIES[name](), cost, tables, **load)
