@@ -11,7 +11,7 @@ from simulator.results.facts import Facts
 from simulator.results.goodput import meets, parse_goodput
 from simulator.results.latency import chunk_gaps, request_times, throughput
 from simulator.results.quantiles import statistics
-from simulator.results.sums import JainSums, RoundSums, Sums
+from simulator.results.sums import JainSums, StepSums, Sums
 from simulator.results.window import find_window
 from tests.serving import Plain, serve
 from tests.synthetic import make_geometric
@@ -167,7 +167,7 @@ def test_goodput_refusals(form):
 
 def test_acceptance_by_hand(by_hand):
     """Four drafted rounds accept 2, 1, 0, 2 of 4, 4, 2, 2 nodes; five rounds commit 8 tokens."""
-    numbers = Sums.of(by_hand).rounds.numbers()
+    numbers = Sums.of(by_hand).steps.acceptance()
     assert numbers["acceptance_length"] == 1 + 5 / 4
     assert numbers["committed_round_length"] == 8 / 5
     assert numbers["draft_nodes_per_request"] == 12 / 5
@@ -274,7 +274,7 @@ def test_rejected_requests_are_left_out(by_hand):
     facts = Facts(requests, by_hand.steps, by_hand.rounds, None)
     sums = Sums.of(facts, limits=limits)
     assert sums.numbers() == before | {"rejected": 1}
-    assert (sums.requests.requests, sums.requests.completed) == (4, 3)
+    assert (sums.requests, sums.completed) == (4, 3)
     times = request_times(requests)
     assert meets({"tpot": 1e9}, times).tolist() == [True, True, True, False]
 
@@ -343,14 +343,14 @@ def test_window_counts_what_happens_between_its_completions():
 
 def test_acceptance_in_the_counts_of_vllm():
     # five drafts of 4 nodes accept 0, 1, 1, 3, 0: depth 1 three times, depths 2 and 3 once
-    counts = RoundSums(rounds=5, verified=20, accepting=np.array([2, 2, 0, 1, 0])).numbers()
+    counts = StepSums(1, rounds=5, verified=20, accepting=np.array([2, 2, 0, 1, 0])).acceptance()
     assert counts["acceptance_rate_by_depth"] == [3 / 5, 1 / 3, 1]
     assert counts["spec_decode_num_drafts"] == 5
     assert counts["spec_decode_accepted_tokens"] == 5
     assert counts["spec_decode_acceptance_rate"] == 25.0
     assert counts["spec_decode_acceptance_length"] == 2.0
     assert counts["spec_decode_per_position_acceptance_rates"] == [0.6, 0.2, 0.2]
-    none = RoundSums(rounds=3).numbers()  # of plain decoding
+    none = StepSums(1, rounds=3).acceptance()  # of plain decoding
     assert none["acceptance_length"] == 1.0
     assert none["spec_decode_acceptance_rate"] is None
     assert none["acceptance_rate_by_depth"] == []

@@ -150,7 +150,7 @@ def test_running_requests_wait_for_a_prefill(threes):
     # A: 5 to 9, to 18. B: 14 to 18, to 27. C: 23 to 27, to 31.
     assert units(chunk_gaps(facts, window)) == [4, 9, 4, 9, 4, 4]
     assert units(request_times(requests)["ttft"]) == [5, 8, 16]
-    assert Sums.of(facts, window).requests.prefill_s == 15 * U
+    assert Sums.of(facts, window).prefill_s == 15 * U
     numbers = throughput(facts, window)
     assert numbers["output_throughput"] == pytest.approx(9 / (31 * U))
     assert numbers["window"]["first_tokens"] == 3
@@ -229,9 +229,7 @@ def test_little_and_the_window_hold_with_prefill():
     rate = np.count_nonzero(window.requests(facts)) / window.seconds
     assert rate * e2el.mean() == pytest.approx(6, rel=0.02)
     # Steps and prefills fill the window without a gap.
-    busy_s = (
-        facts.steps["step_s"][window.steps(facts)].sum() + Sums.of(facts, window).requests.prefill_s
-    )
+    busy_s = facts.steps["step_s"][window.steps(facts)].sum() + Sums.of(facts, window).prefill_s
     assert busy_s == pytest.approx(window.seconds, rel=1e-12)
 
 

@@ -218,7 +218,7 @@ def feed(count: int, folder) -> tuple[int, int]:
         ledger.accounts.check()
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert sums.requests.completed == count
+    assert sums.completed == count
     return peak, total
 
 

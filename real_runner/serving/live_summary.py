@@ -41,7 +41,7 @@ def live_summary(
         "what_if": False,
         "what_if_reason": None,
         "ttft_note": "queue and prefill",
-        "prefill_ms_total": sums.requests.prefill_s * 1e3,
+        "prefill_ms_total": sums.prefill_s * 1e3,
         "prefill_modelled_share": 0.0,
         "phase_ms": phase_ms(facts, sums.window),
         "sampled_error_bound": None,  # of replays; live drafts are what they are

@@ -187,10 +187,9 @@ def _prefill(job: Job, sums: Sums) -> dict[str, float]:
     """
     if job.cost.prefill == "none":
         return {}
-    requests = sums.requests
-    longer = requests.longer_prompts / requests.requests
+    longer = sums.longer_prompts / sums.requests
     return {
-        "prefill_ms_total": requests.prefill_s * 1e3,
+        "prefill_ms_total": sums.prefill_s * 1e3,
         "prefill_modelled_share": 1.0 if _models_prefill(job) else longer,
     }
 

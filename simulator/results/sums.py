@@ -39,7 +39,12 @@ class StepSums:
     replicas: int
     # of the window
     steps: int = 0
+    rounds: int = 0
     committed: int = 0
+    nodes: int = 0
+    verified: int = 0  # nodes of steps that paid a draft
+    accepting: np.ndarray = field(default_factory=lambda: np.zeros(1, np.int64))
+    # accepting: (deepest + 1,) rounds that paid a draft, by draft tokens accepted
     packed: int = 0
     executed: int = 0
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PARTS, 0.0))
@@ -56,19 +61,24 @@ class StepSums:
         self.replica_tokens = np.zeros(self.replicas, np.int64)
         self.replica_s = np.zeros(self.replicas)
 
-    def add(self, steps: Columns, inside: np.ndarray) -> None:
+    def add(self, steps: Columns, inside: np.ndarray, accepting: np.ndarray) -> None:
         """Take (S,) steps in.
 
         Args:
             inside: (S,) bool, whether each lies in the window.
+            accepting: (d + 1,) rounds in the window that paid a draft, by tokens accepted.
         """
         self._add_all(steps)
+        self.accepting = _added(self.accepting, accepting)
         if not inside.any():
             return
         self.steps += int(np.count_nonzero(inside))
         for part, name in PARTS.items():
             self.seconds[part] += float(steps[name][inside].sum())
+        self.rounds += int(steps["batch"][inside].sum())
         self.committed += int(steps["committed"][inside].sum())
+        self.nodes += int(steps["draft_nodes"][inside].sum())
+        self.verified += int(steps["draft_nodes"][inside & steps["drafted"]].sum())
         self.packed += int(steps["packed_tokens"][inside].sum())
         self.executed += int(steps["executed_tokens"][inside].sum())
         if self.replicas > 1:
@@ -89,49 +99,7 @@ class StepSums:
             self.source_steps[kind] += int(np.count_nonzero(this))
             self.source_s[kind] += float(step_s[this].sum())
 
-    def step_ms(self) -> dict[str, float | None]:
-        """Mean milliseconds of a step by part."""
-        if not self.steps:
-            return dict.fromkeys(PARTS)
-        return {part: seconds / self.steps * 1e3 for part, seconds in self.seconds.items()}
-
-    def padding_share(self) -> float | None:
-        """Share of the verified tokens that are padding; None where executed is not known."""
-        return 1 - self.packed / self.executed if self.executed else None
-
-    def cost_shares(self) -> dict[str, dict[str, float]]:
-        """See `simulator.cost.shares`."""
-        counts = {Source(kind): count for kind, count in sorted(self.source_steps.items())}
-        seconds = {Source(kind): total_s for kind, total_s in sorted(self.source_s.items())}
-        return shares(counts, seconds)
-
-
-@dataclass(slots=True)
-class RoundSums:
-    """Sums over the rounds of a window."""
-
-    rounds: int = 0
-    committed: int = 0
-    nodes: int = 0
-    verified: int = 0  # nodes of rounds that paid a draft
-    accepting: np.ndarray = field(default_factory=lambda: np.zeros(1, np.int64))
-    # accepting: (deepest + 1,) rounds that paid a draft, by draft tokens accepted
-
-    def add(self, steps: Columns, inside: np.ndarray, accepting: np.ndarray) -> None:
-        """Take the rounds of steps in.
-
-        Args:
-            inside: (S,) whether each step lies in the window.
-            accepting: (d + 1,) rounds in the window that paid a draft, by tokens accepted.
-        """
-        nodes = steps["draft_nodes"]
-        self.rounds += int(steps["batch"][inside].sum())
-        self.committed += int(steps["committed"][inside].sum())
-        self.nodes += int(nodes[inside].sum())
-        self.verified += int(nodes[inside & steps["drafted"]].sum())
-        self.accepting = _added(self.accepting, accepting)
-
-    def numbers(self) -> dict[str, Any]:
+    def acceptance(self) -> dict[str, Any]:
         """Acceptance over the window's rounds, and its counts under vLLM's benchmark keys.
 
         `acceptance_length` is 1 + accepted / drafts (vLLM), accepted not clipped at the end of the
@@ -157,6 +125,22 @@ class RoundSums:
             "spec_decode_acceptance_length": length,
             "spec_decode_per_position_acceptance_rates": [int(n) / drafts for n in reached[1:]],
         }
+
+    def step_ms(self) -> dict[str, float | None]:
+        """Mean milliseconds of a step by part."""
+        if not self.steps:
+            return dict.fromkeys(PARTS)
+        return {part: seconds / self.steps * 1e3 for part, seconds in self.seconds.items()}
+
+    def padding_share(self) -> float | None:
+        """Share of the verified tokens that are padding; None where executed is not known."""
+        return 1 - self.packed / self.executed if self.executed else None
+
+    def cost_shares(self) -> dict[str, dict[str, float]]:
+        """See `simulator.cost.shares`."""
+        counts = {Source(kind): count for kind, count in sorted(self.source_steps.items())}
+        seconds = {Source(kind): total_s for kind, total_s in sorted(self.source_s.items())}
+        return shares(counts, seconds)
 
 
 def _added(one: np.ndarray, other: np.ndarray) -> np.ndarray:
@@ -283,7 +267,7 @@ class GroupSums:
         return result
 
     def acceptance_length(self) -> float | None:
-        """1 + accepted / drafts over the window's rounds, see `RoundSums.numbers`."""
+        """1 + accepted / drafts over the window's rounds, see `StepSums.acceptance`."""
         if not self.rounds:
             return None
         return 1.0 + (self.accepted / self.drafts if self.drafts else 0.0)
@@ -291,100 +275,6 @@ class GroupSums:
 
 _SHARED = ("output_tokens", "rounds", "draft_nodes")
 _BY_DOMAIN = ("mean", "median", "p99")  # of latencies; the whole run has more
-
-
-@dataclass(slots=True)
-class RequestSums:
-    """Sums over all requests of a run.
-
-    Args:
-        domains: how many there are. limits: objectives in milliseconds, None without.
-        longest_prompt: tokens; prompts beyond it are counted.
-    """
-
-    domains: int
-    replicas: int = 1
-    limits: Mapping[str, float] | None = None
-    longest_prompt: int = 0
-    exact: int | None = None
-    groups: list[GroupSums] = field(init=False)  # by domain
-    everyone: GroupSums = field(init=False)
-    # of the window
-    first_tokens: int = 0
-    prompt_tokens: int = 0
-    prefill_s: float = 0.0
-    replica_ended: np.ndarray = field(init=False)  # (R,)
-    replica_first: np.ndarray = field(init=False)  # (R,) first tokens
-    replica_prefill_s: np.ndarray = field(init=False)  # (R,)
-    # of the whole run
-    requests: int = 0
-    arrived: int = 0
-    completed: int = 0
-    rejected: int = 0
-    preemptions: int = 0
-    hand_overs: int = 0
-    handed_over: int = 0  # requests
-    longer_prompts: int = 0  # requests
-    last_arrival_s: float = 0.0
-    last_end_s: float = 0.0
-
-    def __post_init__(self) -> None:
-        self.groups = [GroupSums(self.exact) for _ in range(self.domains)]
-        self.everyone = GroupSums(self.exact)
-        self.replica_ended, self.replica_first = np.zeros((2, self.replicas), np.int64)
-        self.replica_prefill_s = np.zeros(self.replicas)
-
-    def add(self, requests: Columns, window: Window) -> None:
-        """Take (n,) requests in, with what `fold` added to them."""
-        facts, times_s = Facts(requests, {}, {}, None), request_times(requests)
-        ended, domain = window.requests(facts), requests["domain"]
-        self._add_all(requests)
-        self._add_window(facts, window, ended)
-        self.everyone.add(requests, times_s, ended, np.ones(len(ended), bool), self.limits)
-        for index, group in enumerate(self.groups):
-            group.add(requests, times_s, ended, domain == index, self.limits)
-
-    def _add_window(self, facts: Facts, window: Window, ended: np.ndarray) -> None:
-        """Prefills take from admission to output 0: with chunks longer than what is computed."""
-        requests = facts.requests
-        admitted, prefilled = window.admitted(facts), window.prefilled(facts)
-        prefill_s = requests["first_token_s"] - requests["admitted_s"]
-        self.first_tokens += int(np.count_nonzero(admitted))
-        self.prompt_tokens += int(requests["prompt_tokens"][admitted].sum())
-        self.prefill_s += float(prefill_s[prefilled].sum())
-        if self.replicas > 1:
-            replica, size = requests["replica"], self.replicas
-            self.replica_ended += np.bincount(replica[ended], minlength=size)
-            self.replica_first += np.bincount(replica[admitted], minlength=size)
-            self.replica_prefill_s += np.bincount(replica[prefilled], prefill_s[prefilled], size)
-
-    def _add_all(self, requests: Columns) -> None:
-        arrival_s, finish_s = requests["arrival_s"], requests["finish_s"]
-        arrived, completed = ~np.isnan(arrival_s), ~np.isnan(finish_s)
-        self.requests += len(arrival_s)
-        self.arrived += int(np.count_nonzero(arrived))
-        self.completed += int(np.count_nonzero(completed))
-        self.last_arrival_s = float(arrival_s[arrived].max(initial=self.last_arrival_s))
-        self.last_end_s = float(finish_s[completed].max(initial=self.last_end_s))
-        for name in ("rejected", "preemptions", "hand_overs"):
-            setattr(self, name, getattr(self, name) + int(requests[name].sum()))
-        self.handed_over += int(np.count_nonzero(requests["hand_overs"]))
-        longer = requests["prompt_tokens"] > self.longest_prompt
-        self.longer_prompts += int(np.count_nonzero(longer))
-
-    def by_domain(self, names: tuple[str, ...], seconds: float) -> dict[str, dict[str, Any]]:
-        """Requests, latencies, acceptance, goodput and fairness of every domain that occurs."""
-        return {
-            name: {
-                "requests": group.measured,
-                "acceptance_length": group.acceptance_length(),
-                "request_goodput": None if self.limits is None else group.goodput(seconds),
-                "fairness": group.fairness(),
-                **_chosen(group.latency()),
-            }
-            for name, group in zip(names, self.groups, strict=True)
-            if group.occurs
-        }
 
 
 def _chosen(latency: dict[str, float | None]) -> dict[str, float | None]:
@@ -436,7 +326,8 @@ class Sums:
     """All sums of a run and its window.
 
     Args:
-        domains: names. limits, longest_prompt, exact: see `RequestSums`, `Samples`.
+        domains: names. limits: objectives in milliseconds, None without.
+        longest_prompt: tokens; prompts beyond it are counted. exact: see `Samples`.
     """
 
     domains: tuple[str, ...] = ()
@@ -444,18 +335,37 @@ class Sums:
     limits: Mapping[str, float] | None = None
     longest_prompt: int = 0
     exact: int | None = None
-    window: Window | None = None  # once the run is over
+    window: Window | None = field(init=False, default=None)  # once the run is over
     steps: StepSums = field(init=False)
-    requests: RequestSums = field(init=False)
-    rounds: RoundSums = field(init=False)
+    groups: list[GroupSums] = field(init=False)  # requests by domain
+    everyone: GroupSums = field(init=False)
     gaps: Samples = field(init=False)  # milliseconds between chunks
     anchors: AnchorCounts = field(init=False)
+    # of the window
+    first_tokens: int = 0
+    prompt_tokens: int = 0
+    prefill_s: float = 0.0
+    replica_ended: np.ndarray = field(init=False)  # (R,)
+    replica_first: np.ndarray = field(init=False)  # (R,) first tokens
+    replica_prefill_s: np.ndarray = field(init=False)  # (R,)
+    # of the whole run
+    requests: int = 0
+    arrived: int = 0
+    completed: int = 0
+    rejected: int = 0
+    preemptions: int = 0
+    hand_overs: int = 0
+    handed_over: int = 0  # requests
+    longer_prompts: int = 0  # requests
+    last_arrival_s: float = 0.0
+    last_end_s: float = 0.0
 
     def __post_init__(self) -> None:
-        options = (self.replicas, self.limits, self.longest_prompt, self.exact)
-        self.steps, self.rounds = StepSums(self.replicas), RoundSums()
-        self.requests, self.anchors = RequestSums(len(self.domains), *options), AnchorCounts()
-        self.gaps = Samples(self.exact)
+        self.steps, self.anchors = StepSums(self.replicas), AnchorCounts()
+        self.groups = [GroupSums(self.exact) for _ in self.domains]
+        self.everyone, self.gaps = GroupSums(self.exact), Samples(self.exact)
+        self.replica_ended, self.replica_first = np.zeros((2, self.replicas), np.int64)
+        self.replica_prefill_s = np.zeros(self.replicas)
 
     @classmethod
     def of(cls, facts: Facts, window: Window | None = None, **options: Any) -> Sums:
@@ -474,18 +384,51 @@ class Sums:
         self, steps: Columns, rounds: Columns, inside: np.ndarray, folded: Folded
     ) -> None:
         """Take a block of steps in, `inside` the window or not: (S,), and their folded rounds."""
-        self.steps.add(steps, inside)
-        self.rounds.add(steps, inside, folded.accepting)
+        self.steps.add(steps, inside, folded.accepting)
         self.gaps.add(folded.gaps_s * 1e3)
         self.anchors.add(rounds["anchor"])
 
     def add_requests(self, requests: Columns, window: Window) -> None:
-        """Take requests in that are over, once each; their times are never asked for again.
+        """Take (n,) requests in that are over, once each, with what `fold` added to them.
 
         Args:
             window: as far as it decides about them.
         """
-        self.requests.add(requests, window)
+        facts, times_s = Facts(requests, {}, {}, None), request_times(requests)
+        ended, domain = window.requests(facts), requests["domain"]
+        self._add_all(requests)
+        self._add_window(facts, window, ended)
+        self.everyone.add(requests, times_s, ended, np.ones(len(ended), bool), self.limits)
+        for index, group in enumerate(self.groups):
+            group.add(requests, times_s, ended, domain == index, self.limits)
+
+    def _add_window(self, facts: Facts, window: Window, ended: np.ndarray) -> None:
+        """Prefills take from admission to output 0: with chunks longer than what is computed."""
+        requests = facts.requests
+        admitted, prefilled = window.admitted(facts), window.prefilled(facts)
+        prefill_s = requests["first_token_s"] - requests["admitted_s"]
+        self.first_tokens += int(np.count_nonzero(admitted))
+        self.prompt_tokens += int(requests["prompt_tokens"][admitted].sum())
+        self.prefill_s += float(prefill_s[prefilled].sum())
+        if self.replicas > 1:
+            replica, size = requests["replica"], self.replicas
+            self.replica_ended += np.bincount(replica[ended], minlength=size)
+            self.replica_first += np.bincount(replica[admitted], minlength=size)
+            self.replica_prefill_s += np.bincount(replica[prefilled], prefill_s[prefilled], size)
+
+    def _add_all(self, requests: Columns) -> None:
+        arrival_s, finish_s = requests["arrival_s"], requests["finish_s"]
+        arrived, completed = ~np.isnan(arrival_s), ~np.isnan(finish_s)
+        self.requests += len(arrival_s)
+        self.arrived += int(np.count_nonzero(arrived))
+        self.completed += int(np.count_nonzero(completed))
+        self.last_arrival_s = float(arrival_s[arrived].max(initial=self.last_arrival_s))
+        self.last_end_s = float(finish_s[completed].max(initial=self.last_end_s))
+        for name in ("rejected", "preemptions", "hand_overs"):
+            setattr(self, name, getattr(self, name) + int(requests[name].sum()))
+        self.handed_over += int(np.count_nonzero(requests["hand_overs"]))
+        longer = requests["prompt_tokens"] > self.longest_prompt
+        self.longer_prompts += int(np.count_nonzero(longer))
 
     # ---------------------------------------------------------------- what they come to
 
@@ -494,36 +437,36 @@ class Sums:
         return throughput_numbers(
             self.window,
             decoded=self.steps.committed,
-            first=self.requests.first_tokens,
-            prompts=self.requests.prompt_tokens,
-            ended=self.requests.everyone.ended,
+            first=self.first_tokens,
+            prompts=self.prompt_tokens,
+            ended=self.everyone.ended,
         )
 
     def latency(self) -> dict[str, float | None]:
         """Mean, median, std (population) and percentiles of TTFT, TPOT, ITL and E2EL in ms."""
-        return self.requests.everyone.latency() | self.gaps.statistics("itl")
+        return self.everyone.latency() | self.gaps.statistics("itl")
 
     def numbers(self, gpus: int = 1) -> dict[str, Any]:
         """The keys of a summary that are counted, whatever was run."""
-        steps, requests, everyone = self.steps, self.requests, self.requests.everyone
+        steps, everyone = self.steps, self.everyone
         rates, seconds = self.throughput(), self.window.seconds
         output, exact = rates["output_throughput"], everyone.exactly and self.gaps.exact
         return {
-            "completed": requests.completed,
-            "duration": requests.last_end_s,
+            "completed": self.completed,
+            "duration": self.last_end_s,
             **rates,
             "output_throughput_per_gpu": None if output is None else output / gpus,
             **self.latency(),
             "percentiles": "exact" if exact else "sketch",
             "percentile_error": 0.0 if exact else ERROR,
             "request_goodput": everyone.goodput(seconds) if self.limits else None,
-            **self.rounds.numbers(),
+            **steps.acceptance(),
             "step_ms": steps.step_ms(),
-            "by_domain": requests.by_domain(self.domains, seconds),
-            "rejected": requests.rejected,
-            "preemptions": requests.preemptions,
-            "hand_overs": requests.hand_overs,
-            "hand_over_share": requests.handed_over / max(1, requests.requests),
+            "by_domain": self._by_domain(seconds),
+            "rejected": self.rejected,
+            "preemptions": self.preemptions,
+            "hand_overs": self.hand_overs,
+            "hand_over_share": self.handed_over / max(1, self.requests),
             "kv_blocks_peak": steps.kv_blocks_peak,
             "padding_share": steps.padding_share(),
             "fairness": everyone.fairness(),
@@ -532,8 +475,21 @@ class Sums:
 
     def realised_rate(self) -> float | None:
         """Requests per second that arrived; random gaps of few requests miss the rate asked for."""
-        requests = self.requests
-        return requests.arrived / requests.last_arrival_s if requests.last_arrival_s > 0 else None
+        return self.arrived / self.last_arrival_s if self.last_arrival_s > 0 else None
+
+    def _by_domain(self, seconds: float) -> dict[str, dict[str, Any]]:
+        """Requests, latencies, acceptance, goodput and fairness of every domain that occurs."""
+        return {
+            name: {
+                "requests": group.measured,
+                "acceptance_length": group.acceptance_length(),
+                "request_goodput": None if self.limits is None else group.goodput(seconds),
+                "fairness": group.fairness(),
+                **_chosen(group.latency()),
+            }
+            for name, group in zip(self.domains, self.groups, strict=True)
+            if group.occurs
+        }
 
     def per_replica(self, whole: bool) -> list[dict[str, Any]]:
         """Requests, output tokens and busy share of the window by replica.
@@ -541,13 +497,12 @@ class Sums:
         Busy: in a step, or in the prefill of a prompt that is read `whole`, between steps. Chunks
         that are not computed within a step are left out.
         """
-        steps, requests = self.steps, self.requests
-        busy_s = steps.replica_s + (requests.replica_prefill_s if whole else 0.0)
-        tokens = steps.replica_tokens + requests.replica_first
+        busy_s = self.steps.replica_s + (self.replica_prefill_s if whole else 0.0)
+        tokens = self.steps.replica_tokens + self.replica_first
         seconds = self.window.seconds
         return [
             {
-                "requests": int(requests.replica_ended[replica]),
+                "requests": int(self.replica_ended[replica]),
                 "output_tokens": int(tokens[replica]),
                 "busy_share": float(busy_s[replica]) / seconds if seconds > 0 else None,
             }
