@@ -8,8 +8,9 @@ Columns of the frame, whose index counts the runs by path:
 - ``request_rate``: requests per second, infinite for a closed loop, 0 where the file has null;
 - every number of the summary under its own key, as a float: ``output_throughput`` (tokens/s),
   ``median_tpot_ms`` and so on; NaN where it is null or not finite;
-- every leaf of its mappings under a dotted key: ``trace.recording``, ``latency.num_gpus``,
-  ``server.replicas``, ``window.kind``, ``step_ms.draft``, ``cost_shares.time.modelled``, ...
+- every leaf of its mappings, where they have 200 at most, under a dotted key: ``trace.recording``,
+  ``latency.num_gpus``, ``server.replicas``, ``window.kind``, ``step_ms.draft``,
+  ``cost_shares.time.modelled``, ...
 
 A key that no run has is no column: `numbers` and `values` stand in for it. What is by domain or by
 node budget is in frames of its own: `domains`, `budget_lengths`. Times within a run are in
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from itertools import islice
 from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -34,6 +36,7 @@ from traces.common.json import read_json
 FILE_NAME = "summary.json"
 SOURCES = ("measured", "interpolated", "modelled", "clamped")  # of a step's time
 _WHOLE = ("seed", "num_prompts", "completed", "max_concurrency")
+_MOST = 200  # leaves of a mapping: one that holds a table makes no columns
 _APART = ("by_domain", "acceptance_length_by_budget")  # in frames of their own
 
 MaybeNumber = Number | None
@@ -132,7 +135,10 @@ def check_summary(data: Any, path: Path) -> None:
 def _record(path: Path) -> dict[str, Any]:
     data = read_json(path, "a finished summary")
     check_summary(data, path)
-    found = {name: _value(value) for name, value in flat(data) if not name.startswith(_APART)}
+    found = {name: _value(node) for name, node in data.items() if not isinstance(node, dict)}
+    for name in [name for name in data if name not in found and name not in _APART]:
+        own = list(islice(flat(data[name], f"{name}."), _MOST + 1))
+        found |= {key: _value(value) for key, value in own if len(own) <= _MOST}
     rate = data["request_rate"]
     own = {"path": path, "data": data, "request_rate": 0.0 if rate is None else float(rate)}
     own |= {name: data[name] for name in _WHOLE}
