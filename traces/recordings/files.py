@@ -12,6 +12,7 @@ import json
 import mmap
 import os
 import re
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache, partial
@@ -30,6 +31,7 @@ from traces.recordings.recording import Recording, content_hash
 from traces.recordings.schema import HEADER_KEY, narrowed
 from traces.recordings.validate import validate
 
+SETTLED_NS = 1_000_000_000  # since its last change; clocks of file systems tick every 10 ms
 _TYPES = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "BOOL": "?"}
 _TYPES |= {f"{kind}{8 * size}": f"<{kind.lower()}{size}" for kind in "IU" for size in (1, 2, 4, 8)}
 
@@ -117,7 +119,7 @@ def _read_file(path: Path) -> Recording:
     validate(dict(meta), recording.arrays, source, release)
     found = recording.memo("content_hash", lambda: content_hash(meta, recording.arrays, release))
     if stamp is not None:
-        _write_stamp(stamp, found)
+        _write_stamp(stamp, found, path)
     return recording
 
 
@@ -173,9 +175,14 @@ def _read_stamp(stamp: Path) -> str | None:
     return None
 
 
-def _write_stamp(stamp: Path, content: str) -> None:
-    """A folder that cannot be written to costs time only."""
+def _write_stamp(stamp: Path, content: str, path: Path) -> None:
+    """A folder that cannot be written to costs time only.
+
+    A file that has just been written may change again without a later time of change.
+    """
     with suppress(OSError):
+        if time.time_ns() - path.stat().st_mtime_ns < SETTLED_NS:
+            return
         stamp.parent.mkdir(parents=True, exist_ok=True)
         with replacing(stamp) as temporary:
             temporary.write_text(content, encoding="ascii")
