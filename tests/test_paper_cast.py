@@ -11,9 +11,7 @@ import pytest
 import traces
 from simulator.orders import ChainOrder, order_table, prefix_mass
 from simulator.policies.shared.stop_rules import DEPLOYED_WIDTHS, published_mass_curve
-from simulator.studies.published import cast as cast_latency
-from simulator.studies.published import cast as cast_mass
-from simulator.studies.published import cast as cast_width
+from simulator.studies.published import cast
 from simulator.studies.published import task as published
 from traces.common.errors import InputError
 
@@ -22,8 +20,8 @@ TRACE = {"recording": "small_block_t0", "split": "report", "domains": None}
 
 
 @pytest.fixture(scope="module")
-def rows() -> dict[str, cast_width.Row]:
-    return {row.sweep.setting: row for row in cast_width.rows()}
+def rows() -> dict[str, cast.Row]:
+    return {row.sweep.setting: row for row in cast.rows()}
 
 
 def test_the_rule_gives_the_papers_widths_but_for_three(rows):
@@ -81,24 +79,24 @@ def test_the_a6000s_last_width_is_judged_on_its_own_host(rows):
 
 
 def test_latency_relative_to_16_by_hand():
-    found = cast_latency.relative("blackwell_qwen3_8b")
+    found = cast.relative("blackwell_qwen3_8b")
     assert found[16] == 1
     assert found[128] == pytest.approx(30.2501 / 21.94273)
     assert found[96] == pytest.approx(24.40653 / 21.94273)
     # Flat to 96, a jump at 128 (the paper's caption), which the line spreads over all sizes.
     assert max(ratio for size, ratio in found.items() if size < 128) < 1.13 < found[128]
-    miss, size = cast_latency.line_miss("blackwell_qwen3_8b")
+    miss, size = cast.line_miss("blackwell_qwen3_8b")
     assert (size, miss < 0) == (96, True)
-    assert list(cast_latency.relative("mi355x")) == [16, 32]
+    assert list(cast.relative("mi355x")) == [16, 32]
 
 
 def test_every_curve_of_the_figure_but_that_one_stays_within_12_percent():
-    for profile in cast_latency.FIGURE[1:]:
-        assert all(0.98 < ratio < 1.12 for ratio in cast_latency.relative(profile).values())
+    for profile in cast.FIGURE[1:]:
+        assert all(0.98 < ratio < 1.12 for ratio in cast.relative(profile).values())
 
 
 def test_masses_are_those_at_a_chains_rounds():
-    ours = cast_mass.Ours(TRACE)
+    ours = cast.Ours(TRACE)
     recording, some = ours.recording, ours.groups()["all"][:3]
     chain = order_table(ChainOrder(), recording)
     starts = []
@@ -116,7 +114,7 @@ def test_masses_are_those_at_a_chains_rounds():
 
 
 def test_masses_fall_and_are_lower_where_rounds_start():
-    ours = cast_mass.Ours(TRACE)
+    ours = cast.Ours(TRACE)
     whole = ours.groups()["all"]
     rounds, everywhere = ours.mass(whole), ours.mass_everywhere(whole)
     for curve in (rounds, everywhere):

@@ -10,11 +10,7 @@ import pytest
 from simulator.engine.inputs import load_recording
 from simulator.orders import BestFirstOrder, order_table
 from simulator.studies.options import read_option
-from simulator.studies.published import dspark as dspark_cliff
-from simulator.studies.published import dspark as dspark_lengths
-from simulator.studies.published import treespark as treespark_budget
-from simulator.studies.published import treespark as treespark_load
-from simulator.studies.published import treespark as treespark_theta
+from simulator.studies.published import dspark, treespark
 from simulator.studies.published.treespark import BLOCK, BUDGETS, published_theta
 from simulator.studies.published.treespark import treespark_theta_lines as theta_lines
 from traces.common.errors import InputError
@@ -35,7 +31,7 @@ CONFIG = {
 
 @pytest.fixture(scope="module")
 def budgets() -> dict:
-    return treespark_budget.cells(SEMI)
+    return treespark.cells(SEMI)
 
 
 def test_parent_conditioned_beats_marginal_at_every_budget(budgets):
@@ -72,7 +68,7 @@ def test_a_budget_by_walking_the_texts(budgets):
 
 def test_a_drafter_without_a_markov_head_is_refused():
     with pytest.raises(InputError, match="treespark_budget: one of a drafter with a Markov head"):
-        treespark_budget.cells({**SEMI, "recording": "small_block_t0"})
+        treespark.cells({**SEMI, "recording": "small_block_t0"})
 
 
 @pytest.mark.parametrize(
@@ -82,8 +78,8 @@ def test_a_drafter_without_a_markov_head_is_refused():
 )  # fmt: skip
 def test_published_ladder(batch, sampled, theta):
     assert published_theta(batch, sampled) == theta
-    name = treespark_load.rung_of(batch, sampled)
-    assert name in treespark_load.arms()
+    name = treespark.rung_of(batch, sampled)
+    assert name in treespark.arms()
     assert name == ("chain" if theta is None else f"{theta:g}")
 
 
@@ -96,12 +92,12 @@ def test_the_fastest_arm_is_a_rung():
         "tuned chain": 8.0,
         "plain": 7.0,
     }
-    assert treespark_load.fastest(found) == "0.05"
+    assert treespark.fastest(found) == "0.05"
 
 
 def test_thetas_spend_fewer_nodes_as_they_rise(monkeypatch):
-    monkeypatch.setattr(treespark_theta, "THETAS", (0.005, 0.02, 0.1, 0.5))
-    monkeypatch.setattr(treespark_theta, "NODES", (15,))
+    monkeypatch.setattr(treespark, "SWEPT_THETAS", (0.005, 0.02, 0.1, 0.5))
+    monkeypatch.setattr(treespark, "NODES", (15,))
     text = list(theta_lines(CONFIG))
     arms = [line.split() for line in text if line.startswith("theta ")]
     assert [line[1] for line in arms] == ["0.005", "0.02", "0.1", "0.5"]
@@ -114,10 +110,10 @@ def test_thetas_spend_fewer_nodes_as_they_rise(monkeypatch):
 
 
 def test_the_ladder_follows_its_rungs(monkeypatch):
-    monkeypatch.setattr(treespark_load, "LOADS", (1, 16))
-    text = list(treespark_load.lines(CONFIG))
+    monkeypatch.setattr(treespark, "LOADS", (1, 16))
+    text = list(treespark.treespark_load_lines(CONFIG))
     arms = {line.split()[0]: line.split()[1:] for line in text if line.startswith(("1 ", "16 "))}
-    names = list(treespark_load.arms())
+    names = list(treespark.arms())
     for load, rung in (("1", "0.02"), ("16", "0.15")):
         at = dict(zip(names, arms[load], strict=False))
         assert at["ladder"] == at[rung]
@@ -126,8 +122,8 @@ def test_the_ladder_follows_its_rungs(monkeypatch):
 
 
 def test_the_cliff(monkeypatch):
-    monkeypatch.setattr(dspark_cliff, "LOADS", (1, 128, 160))
-    speed = dspark_cliff.speeds(dspark_cliff.served(CONFIG))
+    monkeypatch.setattr(dspark, "LOADS", (1, 128, 160))
+    speed = dspark.speeds(dspark.served(CONFIG))
     for load in (1, 128):  # 128 requests of 8 tokens fill the last captured graph
         assert speed[load]["fixed"] > speed[load]["none"]
     assert speed[160]["fixed"] < speed[160]["none"] / 2
@@ -143,7 +139,7 @@ def test_a_story_by_hand():
         8: {"none": 40.0, "fixed": 60.0, "adaptive": 66.0},
         64: {"none": 100.0, "fixed": 45.0, "adaptive": 150.0},
     }
-    text = dspark_cliff._story(speed)
+    text = dspark._story(speed)
     assert "peaks at 8 requests, is 25% below that at 64, and is -55% against none" in text
     assert "adaptive is +50% against none at 64, and at worst -5.0%" in text
     assert text.endswith("(at 1)")
@@ -152,12 +148,12 @@ def test_a_story_by_hand():
 def test_a_markov_head_lengthens_every_domains_rounds():
     config = {**CONFIG, "trace": read_option("trace", "small_semi_t1", "test")}
     config["trace"] = {k: v for k, v in config["trace"].items() if k != "at_temperature"}
-    traces = dspark_lengths.recordings(config)
+    traces = dspark.recordings(config)
     assert traces["block"]["recording"] == "small_block_t1"
-    semi, block = (dspark_lengths.lengths(traces[name]) for name in ("semi", "block"))
+    semi, block = (dspark.lengths(traces[name]) for name in ("semi", "block"))
     assert set(semi) == set(block) == {"arithmetic", "report", "docs", "code", "all"}
     assert all(semi[name] > block[name] > 1 for name in semi)
-    errors = dspark_lengths.calibration_errors(config, traces["semi"])
+    errors = dspark.calibration_errors(config, traces["semi"])
     before, after = errors["ece_before"], errors["ece_after"]
     assert len(before) == 7
     assert all(a <= b for a, b in zip(after, before, strict=True))

@@ -41,6 +41,11 @@ def read_option(group: str, name: Any, where: str) -> dict[str, Any]:
     return _on_its_defaults(group, node)
 
 
+def policy_node(name: str, **settings: Any) -> dict[str, Any]:
+    """A node of conf/policy, changed."""
+    return {**read_option("policy", name, "policy"), **settings}
+
+
 def read_like(group: str, name: Any, like: Mapping[str, Any], where: str) -> dict[str, Any]:
     """The same, where a recording or a profile in a file may stand too: then `like` with it.
 

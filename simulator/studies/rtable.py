@@ -19,6 +19,7 @@ import numpy as np
 from simulator.cost import StepCost
 from simulator.engine.inputs import choose_sequences, load_cost, load_recording
 from simulator.policies.shared.stop_rules import DEPLOYED_WIDTHS, deploy_width, fit_line, stop_width
+from simulator.studies.published.common import by_domain
 from simulator.studies.report import csv_text, write_texts
 from simulator.studies.settings import Rtable
 from traces.common.errors import InputError
@@ -92,7 +93,7 @@ def rows_of(request: RtableRequest) -> Iterator[tuple[str, str, int, float]]:
     from simulator.orders import acceptance_length_by_budget, order_table
 
     recording = request.recording
-    groups = dict(_domains(request))
+    groups = by_domain(recording, request.sequences)
     for name, spec, budgets in _orders(request):
         table = order_table(spec, recording)
         budgets = sorted({min(budget, table.max_nodes) for budget in budgets})
@@ -111,14 +112,6 @@ def _orders(request: RtableRequest):
     for scores in rules if request.recording.encoding == "hidden" else rules[:1]:
         order = BestFirstOrder(scores=scores, nodes=request.nodes[-1], branch=branch)
         yield scores, order, request.nodes
-
-
-def _domains(request: RtableRequest) -> Iterator[tuple[str, np.ndarray]]:
-    domain = request.recording["domain"][request.sequences]
-    for index, name in enumerate(request.recording.domains):
-        if (domain == index).any():
-            yield name, request.sequences[domain == index]
-    yield "all", request.sequences
 
 
 def cast_width(request: RtableRequest) -> str:

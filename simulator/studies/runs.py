@@ -17,7 +17,7 @@ from pydantic import ConfigDict, Field
 
 from simulator.cost import Source
 from simulator.engine.fingerprint import identity
-from simulator.engine.run import Job, load, prepare, simulate, tables_of
+from simulator.engine.run import Job, identity_of, load, prepare, simulate, tables_of
 from simulator.engine.settings import Settings
 from simulator.policies.loading import reason_of
 from simulator.results.facts import Facts
@@ -155,9 +155,9 @@ class Run:
     def key(self) -> str:
         """sha256 of what determines the result; a policy's name does not."""
         policy = {key: value for key, value in self.config["policy"].items() if key != "name"}
-        job = load({**self.config, "policy": policy})
+        run = identity_of({**self.config, "policy": policy}, __name__)
         parts = {"limits": dict(self.asked.limits), "percentile": self.asked.percentile}
-        return identity({"run": job.identity(__name__), **parts})
+        return identity({"run": run, **parts})
 
 
 def play(run: Run) -> Result | str:

@@ -63,13 +63,14 @@ class SearchPlan:
             return f"p{self.asked.percentile:g} of every objective within its limit"
         return f"{self.asked.attained:.4g} of requests within every limit"
 
-    def job(self, load_: float, seed: int, requests: int | None = None) -> Job:
-        """The checked job of one run; its policy is not fitted yet."""
-        return load(self.config_at(load_, seed, requests or self.requests_at(load_)))
+    def job(self) -> Job:
+        """The checked job of the first run; its policy is not fitted yet."""
+        return load(self.config_at(self.start, self.seeds[0]))
 
-    def config_at(self, load_: float, seed: int, requests: int) -> dict[str, Any]:
+    def config_at(self, load_: float, seed: int, requests: int | None = None) -> dict[str, Any]:
         """The configuration of one run; `task=run` with it gives the same numbers."""
         own = int(load_) if self.whole else load_
+        requests = requests or self.requests_at(load_)
         return {**self.config, "task": "run", self.of: own, "seed": seed, "num_prompts": requests}
 
     def requests_at(self, load_: float) -> int:
@@ -195,7 +196,7 @@ def _available(config: Mapping[str, Any], settings: Settings) -> int:
 
 def _check(plan: SearchPlan) -> None:
     asked = plan.asked
-    plan.job(plan.start, plan.seeds[0])
+    plan.job()
     if asked.max_requests < asked.min_requests:
         raise InputError(
             f"capacity.max_requests is {asked.max_requests}; accepted: at least "

@@ -28,7 +28,7 @@ def run(cfg: Mapping[str, Any], folder: Path) -> None:
     begun, plan, store = time.monotonic(), read_plan(cfg), Store(folder, "capacity")
     with resumable(store.path):
         sought, played = seek(plan, store)
-    answer = answer_of(plan, plan.job(plan.start, plan.seeds[0]), sought)
+    answer = answer_of(plan, plan.job(), sought)
     write(folder, answer)
     print_capacity(answer)
     say_done(played, "runs", begun, folder / JSON)

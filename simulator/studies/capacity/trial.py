@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from simulator.engine.fingerprint import identity
-from simulator.engine.run import prepare, simulate
+from simulator.engine.run import identity_of, prepare, simulate
 from simulator.studies.capacity.plan import SearchPlan
 from simulator.studies.runs import Result, load_shared, observe
 from simulator.studies.steady import SPANS
@@ -29,7 +29,7 @@ class Probe:
         """sha256 of what determines the result: the run's own hash, and what is asked of it."""
         plan, asked = self.plan, self.plan.asked
         parts = {
-            "run": plan.job(self.load, self.seed).identity(__name__),
+            "run": identity_of(plan.config_at(self.load, self.seed), __name__),
             "limits": dict(plan.limits),
             "rule": [asked.percentile, asked.attained],
             "length": [asked.min_seconds, asked.min_requests, asked.max_requests],

@@ -10,8 +10,9 @@ from simulator.orders.specs import Order
 from simulator.studies.claims.claims import Bench
 from simulator.studies.claims.rounds import nearest_width
 from simulator.studies.claims.verdict import Comparison, Side, Where
-from simulator.studies.options import read_option
+from simulator.studies.options import policy_node
 from simulator.studies.runs import Result
+from simulator.studies.settings import MOST_CLIENTS
 from traces.common.intervals import log_ratios, prompts_of
 
 Node = Mapping[str, Any]
@@ -19,7 +20,9 @@ BATCHED = ("b300", "mi355x")  # tables measured in batches
 JUMPS = ("blackwell_qwen3_8b", "b300", "h100_sxm_qwen3_8b_table6")  # one node more can cost a lot
 THETAS = (0.02, 0.05, 0.15)  # TreeSpark's published ones
 SHARED = (4, 8)  # nodes per request
-HIGH = 64  # requests from which trees are said to lose
+MOST = MOST_CLIENTS + 1
+ALONE, TOGETHER, ANY_LOAD = range(1, 2), range(2, MOST), range(1, MOST)
+CROWDED = range(64, MOST)  # where trees are said to lose
 UNIFORM = "simulator.studies.claims.arms.Uniform"
 STAIRCASE = "simulator.studies.claims.arms.Staircase"
 
@@ -40,29 +43,8 @@ class Part:
     claim: str
     setting: str
     profiles: tuple[str, ...]
-    loads: Callable[[int], bool]
+    loads: range  # requests in flight
     sides: Callable[[], tuple[Node, Node]]
-
-
-def alone(concurrency: int) -> bool:
-    return concurrency == 1
-
-
-def together(concurrency: int) -> bool:
-    return concurrency > 1
-
-
-def crowded(concurrency: int) -> bool:
-    return concurrency >= HIGH
-
-
-def any_load(_: int) -> bool:
-    return True
-
-
-def policy(name: str, **settings: Any) -> dict[str, Any]:
-    """A node of conf/policy, changed."""
-    return {**read_option("policy", name, "claims"), **settings}
 
 
 def uniform(of: Node, nodes: int) -> dict[str, Any]:
@@ -76,8 +58,9 @@ def matches(bench: Bench) -> Iterator[Match]:
     for part in parts(bench):
         for profile in bench.plan.asked.profiles or part.profiles:
             where = Where(part.claim, bench.name, profile, part.setting)
-            for concurrency in filter(part.loads, bench.plan.asked.concurrency):
-                yield Match(where, concurrency, part.sides)
+            for concurrency in bench.plan.asked.concurrency:
+                if concurrency in part.loads:
+                    yield Match(where, concurrency, part.sides)
 
 
 def parts(bench: Bench) -> Iterator[Part]:
@@ -86,9 +69,9 @@ def parts(bench: Bench) -> Iterator[Part]:
     yield from _rules()
     yield from _prices()
     yield from _budgets()
-    chain, tree = policy("tuned_chain"), policy("fixed_tree")
-    yield Part("6a", "", BATCHED, alone, lambda: (tree, chain))
-    yield Part("6b", "", BATCHED, crowded, lambda: (chain, tree))
+    chain, tree = policy_node("tuned_chain"), policy_node("fixed_tree")
+    yield Part("6a", "", BATCHED, ALONE, lambda: (tree, chain))
+    yield Part("6b", "", BATCHED, CROWDED, lambda: (chain, tree))
     if bench.recording.temperature > 0:
         yield from _draws()
 
@@ -100,12 +83,12 @@ def _thresholds(bench: Bench) -> Iterator[Part]:
         def sides(node: Node = node, theta: float = theta) -> tuple[Node, Node]:
             return node, uniform(node, nearest_width(bench, threshold_order(bench), theta))
 
-        yield Part("2b", f"theta {theta:g}", BATCHED, any_load, sides)
+        yield Part("2b", f"theta {theta:g}", BATCHED, ANY_LOAD, sides)
 
 
 def one_theta(theta: float) -> dict[str, Any]:
     """TreeSpark with the same threshold at every load."""
-    return policy("treespark", ladder=[{"max_batch": None, "theta": theta}])
+    return policy_node("treespark", ladder=[{"max_batch": None, "theta": theta}])
 
 
 def threshold_order(bench: Bench) -> Order:
@@ -114,39 +97,39 @@ def threshold_order(bench: Bench) -> Order:
 
 
 def _rules() -> Iterator[Part]:
-    line, measured = policy("cast"), policy("cast", width="measured")
-    yield Part("3a", "", JUMPS, alone, lambda: (measured, line))
-    convex, ratio = policy("caddtree"), policy("priced_survival", price="ratio")
+    line, measured = policy_node("cast"), policy_node("cast", width="measured")
+    yield Part("3a", "", JUMPS, ALONE, lambda: (measured, line))
+    convex, ratio = policy_node("caddtree"), policy_node("priced_survival", price="ratio")
     stairs = {**convex, "_target_": STAIRCASE, "name": "staircase"}
-    yield Part("3b", "CaDDTree's order", JUMPS, alone, lambda: (stairs, convex))
-    yield Part("3b", "priced survival, its order", JUMPS, alone, lambda: (ratio, convex))
-    first, anywhere = policy("dspark"), policy("adaptive_verification")
-    yield Part("3c", "", BATCHED, together, lambda: (anywhere, first))
+    yield Part("3b", "CaDDTree's order", JUMPS, ALONE, lambda: (stairs, convex))
+    yield Part("3b", "priced survival, its order", JUMPS, ALONE, lambda: (ratio, convex))
+    first, anywhere = policy_node("dspark"), policy_node("adaptive_verification")
+    yield Part("3c", "", BATCHED, TOGETHER, lambda: (anywhere, first))
 
 
 def _prices() -> Iterator[Part]:
     """A lone request's local weight cancels, so local prices are told apart in batches only."""
     common, ratio, local = (
-        policy("priced_survival", price=price) for price in ("lambda", "ratio", "local")
+        policy_node("priced_survival", price=price) for price in ("lambda", "ratio", "local")
     )
-    yield Part("4a", "", BATCHED, any_load, lambda: (common, ratio))
-    yield Part("4b", "", BATCHED, together, lambda: (local, ratio))
-    yield Part("4c", "", BATCHED, together, lambda: (local, common))
+    yield Part("4a", "", BATCHED, ANY_LOAD, lambda: (common, ratio))
+    yield Part("4b", "", BATCHED, TOGETHER, lambda: (local, ratio))
+    yield Part("4c", "", BATCHED, TOGETHER, lambda: (local, common))
 
 
 def _budgets() -> Iterator[Part]:
     """CAST shares nothing with a lone request."""
     for nodes in SHARED:
-        shared = policy("cast", nodes_per_request=nodes)
+        shared = policy_node("cast", nodes_per_request=nodes)
         same = uniform(shared, nodes)
         sides = (shared, same)
-        yield Part("5", f"{nodes} nodes", BATCHED, together, lambda sides=sides: sides)
+        yield Part("5", f"{nodes} nodes", BATCHED, TOGETHER, lambda sides=sides: sides)
 
 
 def _draws() -> Iterator[Part]:
     for claim, name in (("7a", "treespark"), ("7b", "priced_survival")):
-        sides = tuple(policy(name, draws=draws) for draws in ("fixed", "sampled"))
-        yield Part(claim, "", BATCHED, any_load, lambda sides=sides: sides)
+        sides = tuple(policy_node(name, draws=draws) for draws in ("fixed", "sampled"))
+        yield Part(claim, "", BATCHED, ANY_LOAD, lambda sides=sides: sides)
 
 
 def compared(

@@ -25,6 +25,7 @@ from simulator.studies.published.common import (
     PROBES,
     Printed,
     PublishedSweep,
+    by_domain,
     number,
     percent,
     read_printed,
@@ -264,10 +265,7 @@ class Ours:
 
     def groups(self) -> dict[str, np.ndarray]:
         """Sequences by domain, then of all."""
-        domain = self.recording["domain"][self._chosen]
-        names = enumerate(self.recording.domains)
-        found = {name: self._chosen[domain == i] for i, name in names if (domain == i).any()}
-        return found | {"all": self._chosen}
+        return by_domain(self.recording, self._chosen)
 
     def mass(self, sequences: np.ndarray) -> np.ndarray:
         """(128,) over the rounds of a whole-block chain, as the paper logged them."""

@@ -18,13 +18,15 @@ from simulator.engine.inputs import choose_sequences, load_cost, load_recording
 from simulator.engine.run import prepare, simulate
 from simulator.engine.settings import read_settings
 from simulator.results.summary import summarise
-from simulator.studies.options import read_option
 from simulator.studies.runs import check_closed_loop, fair_requests, load_shared
+from traces.recordings.recording import Recording
 
 
-def policy(name: str, **settings: Any) -> dict[str, Any]:
-    """A node of conf/policy, changed."""
-    return {**read_option("policy", name, "published.table"), **settings}
+def by_domain(recording: Recording, chosen: np.ndarray) -> dict[str, np.ndarray]:
+    """(n,) chosen sequences by domain, those that have any, then all of them."""
+    domain = recording["domain"][chosen]
+    found = {name: chosen[domain == i] for i, name in enumerate(recording.domains)}
+    return {name: own for name, own in found.items() if len(own)} | {"all": chosen}
 
 
 def played(cfg: Mapping[str, Any], node: Mapping[str, Any], concurrency: int) -> dict[str, Any]:

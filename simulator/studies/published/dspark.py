@@ -16,11 +16,11 @@ from simulator.engine.run import fit, tables_of
 from simulator.orders import ChainOrder, order_table, replay
 from simulator.orders.families.sampled import SampledOrder
 from simulator.orders.specs import Order
-from simulator.studies.options import read_option
+from simulator.studies.options import policy_node, read_option
 from simulator.studies.published.common import (
+    by_domain,
     number,
     played,
-    policy,
     read_csv,
     setting,
     span,
@@ -69,7 +69,7 @@ def measured(profile: str) -> dict[int, dict[str, float]]:
 
 def served(cfg: Mapping[str, Any]) -> dict[int, dict[str, dict[str, Any]]]:
     """Our summaries by concurrency and arm."""
-    nodes = {arm: policy(name, **own) for arm, (name, own) in ARMS.items()}
+    nodes = {arm: policy_node(name, **own) for arm, (name, own) in ARMS.items()}
     return {load: {arm: played(cfg, node, load) for arm, node in nodes.items()} for load in LOADS}
 
 
@@ -186,12 +186,10 @@ def lengths(trace: Mapping[str, Any]) -> dict[str, float]:
     """Tokens per round of the whole chain by domain, and of all."""
     recording = load_recording(trace)
     chosen = choose_sequences(trace, recording)
-    tree, domain = order_table(chain(recording), recording), recording["domain"][chosen]
-    groups = {n: chosen[domain == i] for i, n in enumerate(recording.domains)} | {"all": chosen}
+    tree = order_table(chain(recording), recording)
     return {
         name: replay(tree, recording, sequences, BLOCK).acceptance_length
-        for name, sequences in groups.items()
-        if len(sequences)
+        for name, sequences in by_domain(recording, chosen).items()
     }
 
 
@@ -200,7 +198,7 @@ def calibration_errors(cfg: Mapping[str, Any], trace: Mapping[str, Any]) -> dict
     from simulator.policies.loading import make_policy
 
     recording = load_recording(trace)
-    scheduler = make_policy(policy("dspark"))
+    scheduler = make_policy(policy_node("dspark"))
     fit(scheduler, recording, load_cost(cfg["latency"]), 1, tables_of(recording))
     found = scheduler.describe()
     return found if "ece_before" in found else None

@@ -16,7 +16,8 @@ from simulator.cost import StepCost
 from simulator.engine.inputs import choose_sequences, load_cost, load_recording, typical_context
 from simulator.orders import BestFirstOrder, ChainOrder, order_table, replay
 from simulator.policies.treespark import LADDER, SAMPLED_LADDER
-from simulator.studies.published.common import percent, played, policy, setting, span, stated, table
+from simulator.studies.options import policy_node
+from simulator.studies.published.common import percent, played, setting, span, stated, table
 from traces.common.errors import InputError
 
 BLOCK = 7  # depths of the published blocks
@@ -164,7 +165,7 @@ NODES = (7, 15, 31, 63)  # fixed trees beside them
 
 def threshold(theta: float) -> dict[str, Any]:
     """TreeSpark with one theta whatever the load."""
-    return policy("treespark", ladder=[{"max_batch": None, "theta": theta}])
+    return policy_node("treespark", ladder=[{"max_batch": None, "theta": theta}])
 
 
 def published_theta(batch: int, sampled: bool) -> float | None:
@@ -192,11 +193,11 @@ def treespark_theta_lines(cfg: Mapping[str, Any]) -> Iterator[str]:
     yield f"TreeSpark (arXiv 2609.22098): one theta at a time, {load} request(s) in flight"
     yield setting(cfg)
     yield ""
-    chain = played(cfg, policy("fixed_chain"), load)
-    tuned = played(cfg, policy("tuned_chain"), load)
+    chain = played(cfg, policy_node("fixed_chain"), load)
+    tuned = played(cfg, policy_node("tuned_chain"), load)
     trees = {theta: played(cfg, threshold(theta), load) for theta in SWEPT_THETAS}
     arms = {f"theta {t:g}{' *' if t == own else ''}": run for t, run in trees.items()}
-    arms |= {f"tree of {n}": played(cfg, policy("fixed_tree", nodes=n), load) for n in NODES}
+    arms |= {f"tree of {n}": played(cfg, policy_node("fixed_tree", nodes=n), load) for n in NODES}
     arms |= {"chain of 7": chain, "tuned chain": tuned}
     heads = (
         "arm",
@@ -273,9 +274,11 @@ CLOSE = 0.98  # of the fastest arm
 def arms() -> dict[str, dict[str, Any]]:
     """Policies by the name of their column."""
     fixed = {f"{theta:g}": threshold(theta) for theta in THETAS}
-    chain = policy("treespark", ladder=[{"max_batch": None, "arm": "chain"}])
-    others = {CHAIN: chain, LADDER_ARM: policy("treespark")}
-    return fixed | others | {TUNED: policy("tuned_chain"), PLAIN: policy("autoregressive")}
+    chain = policy_node("treespark", ladder=[{"max_batch": None, "arm": "chain"}])
+    others = {CHAIN: chain, LADDER_ARM: policy_node("treespark")}
+    return (
+        fixed | others | {TUNED: policy_node("tuned_chain"), PLAIN: policy_node("autoregressive")}
+    )
 
 
 def treespark_load_lines(cfg: Mapping[str, Any]) -> Iterator[str]:
