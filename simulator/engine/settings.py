@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 CHUNK = 2048  # tokens of a step where prompts are read in chunks and nothing else is said
 MOST_CLIENTS = 100_000  # in a closed loop, and of a step
 MOST_REQUESTS = 100_000_000  # of a run
-MOST_JOBS = 100_000  # of a sweep
 Tokens = whole(1, 100_000_000)  # of a text
 
 

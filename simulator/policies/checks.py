@@ -10,16 +10,15 @@ import numpy as np
 from simulator.orders.specs import MAX_NODES
 from simulator.orders.table import OrderTable
 from simulator.policy import Lab, Policy
-from traces.common.errors import InputError
+from traces.common.errors import InputError, refusal
+
+MOST = 10**9  # of a setting that nothing else bounds
 
 
-def whole(name: str, value: Any, low: int = 1, high: int | None = None) -> int:
+def whole(name: str, value: Any, low: int = 1, high: int = MOST) -> int:
     """`value` as an int in low..high; InputError naming the setting otherwise."""
-    integer = isinstance(value, int) and not isinstance(value, bool)
-    if not integer or value < low or (high is not None and value > high):
-        accepted = f"a whole number of at least {low}"
-        accepted = accepted if high is None else f"a whole number from {low} to {high}"
-        raise InputError(f"policy.{name} is {value!r}; accepted: {accepted}")
+    if type(value) is not int or not low <= value <= high:
+        raise _refused(name, value, f"a whole number from {low} to {high}")
     return value
 
 
@@ -31,33 +30,35 @@ def node_count(name: str, value: Any) -> int:
 def choice(name: str, value: Any, accepted: tuple) -> Any:
     """`value` if it is one of `accepted`; InputError naming the setting otherwise."""
     if not any(type(value) is type(one) and value == one for one in accepted):
-        raise InputError(f"policy.{name} is {value!r}; accepted: {', '.join(map(str, accepted))}")
+        raise _refused(name, value, ", ".join(map(str, accepted)))
     return value
 
 
 def entries(name: str, value: Any, entry: str) -> Sequence:
     """`value` if it is a list; InputError naming the setting and what an entry is otherwise."""
     if not isinstance(value, Sequence) or isinstance(value, str):
-        raise InputError(f"policy.{name} is {value!r}; accepted: a list of {entry}")
+        raise _refused(name, value, f"a list of {entry}")
     return value
 
 
 def positive(name: str, value: Any) -> float | None:
-    """`value` as a finite float above 0, or None; InputError naming the setting otherwise."""
+    """`value` as a float above 0, or None; InputError naming the setting otherwise."""
     if value is None:
         return None
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not 0 < value <= 1e300:
-        raise InputError(f"policy.{name} is {value!r}; accepted: a number above 0, or null")
+    if type(value) not in (int, float) or not 0 < value <= MOST:
+        raise _refused(name, value, f"a number above 0 to {MOST}, or null")
     return float(value)
 
 
 def probability(name: str, value: Any) -> float:
     """`value` as a float from 0 to 1; InputError naming the setting otherwise."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not 0 <= value <= 1:
-        raise InputError(f"policy.{name} is {value!r}; accepted: a number from 0 to 1")
+    if type(value) not in (int, float) or not 0 <= value <= 1:
+        raise _refused(name, value, "a number from 0 to 1")
     return float(value)
+
+
+def _refused(name: str, value: Any, accepted: str) -> InputError:
+    return InputError(refusal(f"policy.{name}", value, accepted))
 
 
 def draft_length(name: str, value: int, lab: Lab) -> int:
