@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from simulator.cli.errors import one_line
 from simulator.cli.main import main
 from simulator.cli.overrides import normalised
 from simulator.cli.survey import composed_jobs, parse
 from tests.test_refusals import POLICIES, refused
-from traces.common.errors import InputError, near_note
+from traces.common.errors import near_note
 
 PROFILE_HEADER = "hardware: my card\nmodel: my model\nengine: my engine\nsource: me\n"
 
@@ -140,9 +139,6 @@ def test_near_notes():
     assert near_note("widht", ["width", "nodes"]) == "; near it: width"
     assert near_note("x", ["x1", "x2"]) == ""  # too short to say
     assert near_note("node", ["nodes", "nodes_3", "anode", "nodes_2"]) == ""  # too many
-    assert one_line(InputError("unknown key a.seet; accepted: a.seed, a.b")) == (
-        "unknown key a.seet; accepted: a.seed, a.b; near it: a.seed"
-    )
 
 
 def test_a_null_of_an_option_that_is_swept(here, recorded, capsys):

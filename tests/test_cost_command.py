@@ -250,12 +250,12 @@ def test_a_file_of_settings_becomes_words(tmp_path):
         "cliffs: [{above: 4, factor: 1.5, per: step}]\nhost: {round_s: 1.0e-05}\n"
     )
     assert normalised([f"latency={path}", "seed=1"]) == [
-        "++latency.name='my'",
-        "++latency.profile='b300'",
+        "++latency.name=my",
+        "++latency.profile=b300",
         "++latency.strict=false",
         "++latency.mode=null",
         "++latency.graph_sizes=[1,8]",
-        "++latency.cliffs=[{above:4,factor:1.5,per:'step'}]",
+        "++latency.cliffs=[{above:4,factor:1.5,per:step}]",
         "++latency.host.round_s=1e-05",
         "seed=1",
     ]
@@ -275,8 +275,8 @@ def test_settings_of_an_engine_reach_a_run(here, recorded):
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("x.yaml", None, "x.yaml: no latency configuration that can be read"),
-        ("x.yaml", "a: [", "x.yaml: no latency configuration that can be read"),
+        ("x.yaml", None, "x.yaml: no YAML that can be read"),
+        ("x.yaml", "a: [", "x.yaml: no YAML that can be read"),
         ("x.yaml", "- 3\n", "accepted: KEY: VALUE lines"),
         ("x.yaml,y.yaml", None, "accepted: one file; sweep over files as options of a folder"),
         ("x.yaml", "profile: b300\nspeed: 3\n", "unknown key latency.speed; accepted"),

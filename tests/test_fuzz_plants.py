@@ -155,7 +155,7 @@ GUTTED = [
     ("workload mooncake", "traces.workloads.workload_file.Clock.relative_s", _unsorted),
     ("latency profile", "traces.profiles.tables.check_sorted", _nothing),
     ("latency profile", "traces.profiles.header.load_yaml", _unsafe_yaml),
-    ("latency=FILE.yaml", "simulator.cli.overrides.load_yaml", json.loads),
+    ("latency=FILE.yaml", "simulator.studies.options.load_yaml", json.loads),
     ("paired", "traces.common.columns._check_numbers", _nothing),
     ("paired", "traces.common.columns._check", _nothing),
     ("steps", "traces.common.columns._check", _nothing),

@@ -8,14 +8,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import simulator
+from simulator.studies.options import CONF, FILES, read_yaml
 from traces.common.errors import InputError
 from traces.common.files import below
 from traces.common.yaml import load_yaml
 from traces.recordings.catalog import known_recordings
 
 ENDINGS = (".yaml", ".yml")
-LONGEST = 32_768  # characters: Hydra takes seconds to read more
 HEADER = {"hardware", "model", "drafter", "engine", "timing", "source"}  # of a profile
 _KEY = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _PATHS = ("profile", "roofline.calibrate")  # keys whose value may be the path of a table
@@ -37,12 +36,14 @@ def overrides_of(value: str) -> list[str]:
             f"latency={value}: accepted: one file; sweep over files as options of a folder: "
             "--config-dir FOLDER, with FOLDER/latency/NAME.yaml, latency=NAME,NAME"
         )
+    from simulator.studies.contest.command_line import written
+
     path = Path(value)
     node = {"name": path.stem, **_read(path)}
     settings = dict(_flat("", node))
     for key in _PATHS:
         _check_path(path, key, settings.get(key))
-    return [f"++latency.{key}={literal(item)}" for key, item in settings.items()]
+    return [f"++latency.{key}={written(item)}" for key, item in settings.items()]
 
 
 def _check_path(path: Path, key: str, value: Any) -> None:
@@ -56,19 +57,7 @@ def _check_path(path: Path, key: str, value: Any) -> None:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        text = path.read_text(encoding="utf-8")
-        if len(text) > LONGEST:
-            raise ValueError(f"{len(text)} characters, more than {LONGEST}")
-        node = load_yaml(text)
-    except (OSError, ValueError) as error:
-        reason = " ".join(str(getattr(error, "strerror", None) or error).split())
-        raise InputError(
-            f"{path}: no latency configuration that can be read ({reason}); accepted: a YAML file "
-            "like those under conf/latency"
-        ) from error
-    if not isinstance(node, dict) or not all(isinstance(key, str) for key in node):
-        raise InputError(f"{path}: holds {node!r:.60}; accepted: KEY: VALUE lines")
+    node = read_yaml(path)
     if "profile" not in node and "roofline" not in node and len(HEADER & node.keys()) > 1:
         raise InputError(f"{path}: a profile's header; accepted: its table, {path.stem}.csv")
     _check_plain(path, node)
@@ -97,26 +86,7 @@ def _flat(prefix: str, node: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield f"{prefix}{key}", item
 
 
-def literal(value: Any) -> str:
-    """`value` as Hydra's grammar writes it."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int | float):
-        return repr(value)
-    if isinstance(value, Mapping):
-        return "{" + ",".join(f"{key}:{literal(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ",".join(map(literal, value)) + "]"
-    text = str(value).replace("\n", " ").replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{text}'"
-
-
-# The checkout's conf/, and in a wheel the package's neighbour: the same place from here.
-CONF = Path(simulator.__file__).resolve().parents[1] / "conf"
 OPTION_GROUPS = ("policy", "trace", "latency", "server", "experiment")
-FILES = {"trace": ("recording", (".safetensors", ".json")), "latency": ("profile", (".csv",))}
 KEYS = {"tournament": "tournament.rivals"}  # folders of conf/ whose files a key names
 BESIDE = ("objective", "direction")  # keys that the configuration need not have
 _UNQUOTED = re.compile(r"[A-Za-z0-9_./-]+")

@@ -36,7 +36,7 @@ def read_option(group: str, name: Any, where: str) -> dict[str, Any]:
     if not isinstance(name, str) or not path.is_file():
         known = ", ".join(names(group))
         raise InputError(f"{where} is {name!r}; accepted: a path to a YAML file, or {known}")
-    node = _read(path)
+    node = read_yaml(path)
     _check_plain(path, node)
     return _on_its_defaults(group, node)
 
@@ -60,7 +60,7 @@ def read_like(group: str, name: Any, like: Mapping[str, Any], where: str) -> dic
 
 def default_config() -> dict[str, Any]:
     """What `python -m simulator` runs where nothing is given, without Hydra's own section."""
-    node = _read(CONF / "config.yaml")
+    node = read_yaml(CONF / "config.yaml")
     chosen = [one for one in node.pop("defaults") if isinstance(one, Mapping)]
     node.pop("hydra", None)
     groups = {group: name for entry in chosen for group, name in entry.items() if name}
@@ -73,7 +73,7 @@ def _on_its_defaults(group: str, node: dict[str, Any]) -> dict[str, Any]:
     base: dict[str, Any] = {}
     for name in node.pop("defaults", None) or ():
         if str(name).endswith(HERE):  # /NAME@_here_: a file beside the groups
-            base = _merged(base, _read(CONF / f"{name[1:].removesuffix(HERE)}.yaml"))
+            base = _merged(base, read_yaml(CONF / f"{name[1:].removesuffix(HERE)}.yaml"))
         elif name != "_self_":
             base = _merged(base, read_option(group, name, f"{group}.defaults"))
     return _merged(base, node)
@@ -88,14 +88,19 @@ def _both(*nodes: Any) -> bool:
     return all(isinstance(node, dict) for node in nodes)
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The keys of a YAML file.
+
+    Raises:
+        InputError: a file that cannot be read, or holds no keys.
+    """
     try:
         text = path.read_text(encoding="utf-8")
         if len(text) > LONGEST:
             raise ValueError(f"{len(text)} characters, more than {LONGEST}")
         node = load_yaml(text)
     except (OSError, ValueError) as error:
-        reason = " ".join(str(error).split())
+        reason = " ".join(str(getattr(error, "strerror", None) or error).split())
         raise InputError(f"{path}: no YAML that can be read ({reason})") from error
     if not isinstance(node, dict):
         raise InputError(f"{path}: holds no keys; accepted: KEY: VALUE lines")
