@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,8 +19,6 @@ from simulator.orders import (
     cache,
 )
 from simulator.orders import scores as block_module
-from simulator.orders.kernels import best_first as kernel
-from simulator.orders.kernels import simd as vectors
 from tests import naive_orders as naive
 from tests.order_recordings import order_recordings
 from tests.synthetic import make_hidden
@@ -275,8 +271,9 @@ def test_a_copied_head_has_work_space_of_its_own(recordings):
     table = build_block(spec, _live(recording, head, anchors))
     other = copy.deepcopy(head)
     _same(table, build_block(spec, _live(recording, other, anchors)))
-    (mine,), (copied,) = head.plans.values(), other.plans.values()
-    assert not set(mine.numbers[-20:].tolist()) & set(copied.numbers[-20:].tolist())
+    assert not np.shares_memory(head.kept().rows, other.kept().rows)
+    ((_, mine),), ((_, theirs),) = head.work.values(), other.work.values()
+    assert not np.shares_memory(mine.node, theirs.node)
 
 
 def test_factors_may_lie_in_either_order(recordings):
@@ -301,9 +298,3 @@ def test_pools_may_be_ordered_in_many_threads(recordings):
         for _ in range(5):
             for one, other in zip(alone, pool.map(build, range(8)), strict=True):
                 _same(one, other)
-
-
-def test_the_kernel_changes_with_its_vectors():
-    """Compiled code is kept by the kernel's file: a new vectors.py alone would not be seen."""
-    source = Path(vectors.__file__).read_bytes()
-    assert hashlib.sha256(source).hexdigest().startswith(kernel.VECTORS)

@@ -14,10 +14,10 @@ from simulator.orders import (
     build_order,
     order_table,
 )
+from simulator.orders import scores as block_module
 from simulator.orders.families.beam import BeamOrder
 from simulator.orders.families.marginal import MarginalOrder
 from simulator.orders.families.shaped import ShapeOrder
-from simulator.orders.kernels import children
 from simulator.orders.shape import static_shape
 from tests import naive_trees as naive
 from tests.order_recordings import order_recordings
@@ -229,7 +229,7 @@ def test_banned_tokens_and_underflow():
 def test_few_bias_rows_give_the_same_order(recordings, monkeypatch):
     recording, spec = recordings["hidden"], BeamOrder(5, 5, 30)
     table = build_order(spec, recording)
-    monkeypatch.setattr(children, "ROW_BYTES", 2 * 16 * recording.vocab_size)  # two rows
+    monkeypatch.setattr(block_module, "ROW_BYTES", 2 * 16 * recording.vocab_size)  # two rows
     again = build_order(spec, recording)
     assert (again.token == table.token).all()
     assert (again.score == table.score).all()

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from simulator.calibration.platt import Platt, ece, fit_platt, logit, sigmoid
+from simulator.calibration.platt import Platt, ece, fit_platt, sigmoid
 from simulator.orders.families.scored_chain import ScoredChain, has_confidence
+from simulator.orders.scores import logit
 from simulator.orders.specs import Order
 from simulator.orders.table import OrderTable
 from simulator.policies.checks import fitting_anchors, samples

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulator.calibration.isotonic import rounded
-from simulator.calibration.platt import check_fit, fit_logistic, log_loss, logit, sigmoid
+from simulator.calibration.platt import check_fit, fit_logistic, log_loss, sigmoid
+from simulator.orders.scores import logit
 from traces.common.errors import InputError
 
 CLIP = 1e-6

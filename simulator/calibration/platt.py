@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from simulator.calibration.tree_nodes import tree_nodes
+from simulator.orders.scores import logit
 from simulator.orders.table import OrderTable
 from traces.common.errors import InputError
 from traces.recordings.recording import Recording
@@ -81,10 +82,6 @@ def fit_logistic(
     raise InputError(f"{who}: not converged after {MAX_STEPS} steps, the classes barely overlap")
 
 
-Q_MAX = 1 - 1e-9  # TreeSpark's clamp
-Q_MIN = 1e-300
-
-
 class Platt(NamedTuple):
     """The map q -> sigmoid(a logit q + b); a plain pair, as orders take it."""
 
@@ -98,12 +95,6 @@ class Platt(NamedTuple):
     def inverse(self, p: np.ndarray) -> np.ndarray:
         """The q that the map sends to p."""
         return sigmoid((logit(p) - self.b) / self.a)
-
-
-def logit(q: np.ndarray) -> np.ndarray:
-    """log(q / (1 - q)) in float64, q clamped into (0, 1 - 1e-9]."""
-    q = np.clip(np.asarray(q, dtype=np.float64), Q_MIN, Q_MAX)
-    return np.log(q) - np.log1p(-q)
 
 
 def fit_platt(q: np.ndarray, label: np.ndarray) -> Platt:

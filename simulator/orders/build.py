@@ -4,74 +4,25 @@ from __future__ import annotations
 
 import threading
 from functools import cache
+from typing import Any
 
 import numpy as np
 
-from simulator.orders.families.base import Draws, OwnOrder
-from simulator.orders.scores import NO_LOGITS, BlockScores, DraftHead, aligned
+from simulator.orders.families.base import Columns, Draws, OwnOrder
+from simulator.orders.scores import (
+    NO_LOGITS,
+    BlockScores,
+    DraftHead,
+    head_of,
+    held,
+    recorded_block,
+)
 from simulator.orders.shape import child_places, resolve, static_shape
 from simulator.orders.specs import Order, StaticOrder
 from simulator.orders.table import OrderTable
 from simulator.progress import Progress
 from traces.common.errors import InputError
 from traces.recordings.recording import Recording
-
-NAMES = ("score", "size", "ties", "token", "hit_rank", "parent", "depth")  # kernel.Rows
-KINDS = ("f8", "i4", "i4", "i4", "i2", "i2", "u1")
-
-
-class BuildPlan:
-    """An order's rule, a head's bias rows and work space, as numbers and addresses for `grow`.
-
-    kind: kernel.Scores.kind. rule: the fields of kernel.Rule. Work space is kept from block to
-    block, because fresh pages cost more: not to be shared between threads.
-    """
-
-    __slots__ = ("depths", "grow", "kept", "key", "layouts", "nodes", "numbers")
-
-    def __init__(self, key: tuple, kind: int, rule: tuple, head, depths: int) -> None:
-        from simulator.orders.kernels import best_first as kernel
-
-        nodes, branch, cap, by_depth, calibrated, *reals, places = rule
-        bias, vocab, banned = head.bias(), head.vocab_size, head.banned
-        work = _work(kernel, vocab, depths, nodes, branch)
-        self.kept = (*bias, banned, np.array(reals), np.ascontiguousarray(places), *work)
-        numbers = [kind, nodes, branch, cap, depths, by_depth, calibrated]
-        numbers += [vocab, head.w1.shape[1], len(bias[3]), len(banned), len(places)]
-        assert len(numbers) == kernel.NUMBERS
-        assert all(array.flags.c_contiguous for array in self.kept)  # `grow` sees addresses alone
-        self.numbers = np.array([*numbers, *(x.ctypes.data for x in self.kept)], np.int64)
-        self.key, self.nodes, self.depths, self.grow = key, nodes, depths, kernel.grow
-        self.layouts: dict[int, tuple[np.dtype, np.ndarray]] = {}  # by number of anchors
-
-    def layout(self, n: int) -> tuple[np.dtype, np.ndarray]:
-        """The layout of kernel.Rows for n anchors, and the numbers of rows: (n,), read-only."""
-        shapes = {"size": (n,), "ties": (n,), "hit_rank": (n, self.depths)}
-        pairs = zip(NAMES, KINDS, strict=True)
-        fields = [(name, kind, shapes.get(name, (n, self.nodes))) for name, kind in pairs]
-        numbers = np.arange(n)
-        numbers.setflags(write=False)
-        return self.layouts.setdefault(n, (np.dtype(fields), numbers))
-
-
-def _work(kernel, vocab: int, depths: int, nodes: int, branch: int) -> list[np.ndarray]:
-    """The arrays of kernel.Block, kernel.Laws and kernel.Tree."""
-    slots, wide, blocks = max(nodes, depths), kernel.padded(vocab), kernel.blocks(vocab)
-    peaks = -(-blocks // (4 * kernel.LANES)) * 4
-    block = ["f", (depths, wide), (depths,), (vocab,), (branch,), "i", (vocab + 1,)]
-    laws = ["i", (slots, branch), "f", (slots, branch), "i", (slots,), "b", (slots,)]
-    laws += ["f", (slots,), "i", (slots,), (slots,), "f", (slots,), (slots, blocks), (slots, peaks)]
-    node = (nodes + 1,)
-    tree = ["i", node, node, node, node, "f", node, node, "b", node, "i", node, "b", node]
-    tree += ["f", (slots, branch), "i", (slots,), (depths,), "f", node, "i", node]
-    kinds, kind, arrays = {"f": np.float64, "i": np.int64, "b": np.bool_}, None, []
-    for item in block + laws + tree:
-        if isinstance(item, str):
-            kind = kinds[item]
-        else:
-            arrays.append(aligned(item, kind, 0))
-    return arrays
-
 
 CHUNK = 16  # anchors whose full-vocabulary logits are held at once; a multiple of the row tile
 PLANS = 8  # kept per head
@@ -84,8 +35,7 @@ def resolve_for(spec: Order, recording: Recording) -> Order:
     """`spec` with its defaults filled in for `recording`; InputError if it asks for too much."""
     if isinstance(spec, OwnOrder):
         return spec.resolved(recording)
-    _, ranks, conditioned = _held(recording)
-    return resolve(spec, recording.depths, ranks, conditioned, recording.source)
+    return resolve(spec, *held(recording), recording.source)
 
 
 def build_order(spec: Order, recording: Recording) -> OrderTable:
@@ -96,15 +46,18 @@ def build_order(spec: Order, recording: Recording) -> OrderTable:
     resolved = resolve_for(spec, recording)
     if isinstance(resolved, OwnOrder):
         return _table(spec, resolved.columns(recording))
-    head = DraftHead.of(recording) if recording.encoding == "hidden" else None
+    head = head_of(recording)
     step = CHUNK if head else 4096
-    rows: dict[str, np.ndarray] = {}
+    rows: Columns = {}
     with Progress(recording.num_anchors, "orders of anchors") as progress:
         for first in range(0, max(recording.num_anchors, 1), step):
             anchors = np.arange(first, min(first + step, recording.num_anchors))
-            block = _block(recording, anchors, head)
-            part, _ = _run(resolved, block, recording.realised(anchors))
-            rows = rows or _empty_rows(recording.num_anchors, part)
+            block = recorded_block(recording, anchors, head)
+            part = _run(resolved, block, recording.realised(anchors))
+            rows = rows or {
+                name: np.empty((recording.num_anchors, *array.shape[1:]), array.dtype)
+                for name, array in part.items()
+            }
             for name, array in rows.items():
                 array[first : first + len(anchors)] = part[name]
             progress.update(first + len(anchors))
@@ -124,37 +77,10 @@ def build_block(
     """
     if isinstance(spec, OwnOrder):
         return _table(spec, spec.block_columns(block, realised, draws))
-    rows, numbers = _run(spec, block, realised)
-    return OrderTable.of_rows(spec, numbers, rows)
+    return _table(spec, _run(spec, block, realised))
 
 
-def _held(recording: Recording) -> tuple[int, int, bool]:
-    """(depths, ranks per node, whether scores depend on the parent) of a recording."""
-    if recording.encoding == "pool":
-        return recording.depths, recording["pool_logprob"].shape[2], False
-    if recording.encoding == "hidden":
-        ranks = recording.vocab_size - len(np.unique(recording.banned_tokens))
-        return recording.depths, ranks, "markov_w1" in recording
-    raise InputError(
-        f"{recording.source}: encoding {recording.encoding!r}, orders accept pool and hidden"
-    )
-
-
-def _block(recording: Recording, anchors: np.ndarray, head: DraftHead | None) -> BlockScores:
-    if head is None:
-        return BlockScores(recording["pool_token"][anchors], recording["pool_logprob"][anchors])
-    hidden = recording["hidden"][anchors]
-    return BlockScores(hidden=hidden, head=head, anchor_token=recording.anchor_tokens(anchors))
-
-
-def _empty_rows(n: int, part: np.ndarray) -> dict[str, np.ndarray]:
-    """Arrays for n anchors of the kind of those in `part`."""
-    return {name: np.empty((n, *part[name].shape[1:]), part[name].dtype) for name in NAMES}
-
-
-def _table(spec: Order, rows: dict[str, np.ndarray]) -> OrderTable:
-    for array in rows.values():
-        array.setflags(False)  # by name it takes twice as long
+def _table(spec: Order, rows: Columns) -> OrderTable:
     return OrderTable(spec, np.arange(len(rows["size"])), **rows)
 
 
@@ -165,81 +91,73 @@ def _kernel():
     return kernel
 
 
-def _run(
-    spec: Order, block: BlockScores, realised: np.ndarray | None
-) -> tuple[np.ndarray, np.ndarray]:
-    """The rows of one block, read-only, as a record of `BuildPlan.layout`, and their numbers."""
+def _run(spec: Order, block: BlockScores, realised: np.ndarray | None) -> Columns:
+    """The rows of one block, an array of their own each."""
+    kernel = _kernel()
     known = _UNKNOWN if realised is None else np.array(realised, dtype=np.int64, order="C")
+    n, depths, ranks = block.shape
     if block.pooled:
         logq = np.array(block.pool_logprob, dtype=np.float64, order="C")
         token = np.array(block.pool_token, dtype=np.int64, order="C")
-        n, depths, ranks = logq.shape
-        plan = _plan(_no_head(), spec, depths, ranks, _kernel().POOL)
-        scores = (token, logq, *NO_LOGITS, np.zeros(n, np.int64))
+        head, scores = _no_head(), (token, logq, *NO_LOGITS, np.zeros(n, np.int64))
     else:
-        double, single = block.full_logits()
-        n, depths = max(double.shape[:2], single.shape[:2])  # one of the two is empty
-        plan = _plan(block.head, spec, depths, block.head.ranks)
-        anchor_token = block.anchor_token
-        if not (type(anchor_token) is np.ndarray and _is_plain(anchor_token)):
-            anchor_token = np.array(anchor_token, dtype=np.int64)
-        scores = (*_NO_POOL, double, single, anchor_token)
-    layout, numbers = plan.layouts.get(n) or plan.layout(n)
-    out = np.empty(layout.itemsize, np.uint8)
-    if not plan.grow(plan.numbers, *scores, known, out):
+        head, anchor_token = block.head, np.array(block.anchor_token, dtype=np.int64)
+        scores = (*_NO_POOL, *block.full_logits(), anchor_token)
+    rule, work = _plan(head, spec, depths, ranks, block.pooled)
+    rows = {
+        "score": np.empty((n, rule.nodes)),
+        "depth": np.empty((n, rule.nodes), np.uint8),
+        "parent": np.empty((n, rule.nodes), np.int16),
+        "token": np.empty((n, rule.nodes), np.int32),
+        "size": np.empty(n, np.int32),
+        "hit_rank": np.empty((n, depths), np.int16),
+        "ties": np.empty(n, np.int32),
+    }
+    if not kernel.grow(*scores, *head.kept(), *rule, *work, *rows.values(), known):
         raise InputError("BlockScores pool_logprob: rises along a row, accepted: falling")
-    out.setflags(False)  # by name it takes twice as long
-    return np.ndarray((), layout, out), numbers
-
-
-def _is_plain(anchor_token: np.ndarray) -> bool:
-    """Whether numba takes it for what it has compiled for."""
-    return anchor_token.dtype.char == "l" and anchor_token.flags.carray
+    return rows
 
 
 def _no_head() -> DraftHead:
-    """This thread's, as plans have work space."""
+    """This thread's, as heads have work space."""
     if not hasattr(_LOCAL, "head"):
         _LOCAL.head = DraftHead(0)
     return _LOCAL.head
 
 
-def _plan(
-    head: DraftHead, spec: Order, depths: int, ranks: int, kind: int | None = None
-) -> BuildPlan:
-    """The head's plan for an order; most rounds ask for the one used last."""
-    last = head.last_plan
-    if last is not None:
-        known_spec, known_depths, known_ranks = last.key
-        if known_spec is spec and known_depths == depths and known_ranks == ranks:
-            return last
+def _plan(head: DraftHead, spec: Order, depths: int, ranks: int, pooled: bool) -> tuple[Any, Any]:
+    """(kernel.Rule, kernel.Work) of an order, kept from block to block."""
     key = (spec, depths, ranks)
-    if key not in head.plans:
-        if len(head.plans) >= PLANS:
-            head.plans.clear()
+    if key not in head.work:
+        if len(head.work) >= PLANS:
+            head.work.clear()
         resolved = resolve(spec, depths, ranks, head.conditioned, "the block")
-        kind = _kind(resolved) if kind is None else kind
-        head.plans[key] = BuildPlan(key, kind, _rule(resolved, depths), head, depths)
-    head.last_plan = head.plans[key]
-    return head.last_plan
+        rule = _rule(resolved, depths, pooled)
+        size = (head.vocab_size, depths, rule.nodes, rule.branch)
+        head.work[key] = rule, _kernel().work_space(*size)
+    return head.work[key]
 
 
-def _kind(resolved: Order) -> int:
-    """kernel.Scores.kind of logits; pools have a kind of their own."""
+def _rule(resolved: Order, depths: int, pooled: bool) -> Any:
+    """kernel.Rule of a resolved spec."""
     kernel = _kernel()
     kinds = {"parent": kernel.PARENT, "marginal_biased": kernel.BIASED}
-    return kinds.get(resolved.scores, kernel.MARGINAL)
-
-
-def _rule(resolved: Order, depths: int) -> tuple:
-    """The fields of kernel.Rule for a resolved spec."""
+    kind = kernel.POOL if pooled else kinds.get(resolved.scores, kernel.MARGINAL)
     if isinstance(resolved, StaticOrder):
         shape = static_shape(resolved, depths)
         places = child_places(shape)
-        limits = (len(shape), places.shape[1], depths)
-        return (*limits, True, False, 1.0, 0.0, -np.inf, places)
-    by_depth, calibrated = resolved.ties == "depth", resolved.platt is not None
+        limits = (kind, len(shape), places.shape[1], depths)
+        return kernel.Rule(*limits, True, False, 1.0, 0.0, -np.inf, places)
     a, b = resolved.platt or (1.0, 0.0)
-    limits = (resolved.nodes, resolved.branch, resolved.depth_cap)
-    floor = -np.inf if resolved.floor is None else resolved.floor
-    return (*limits, by_depth, calibrated, a, b, floor, np.zeros((0, 0), np.int64))
+    return kernel.Rule(
+        kind=kind,
+        nodes=resolved.nodes,
+        branch=resolved.branch,
+        depth_cap=resolved.depth_cap,
+        ties_by_depth=resolved.ties == "depth",
+        calibrated=resolved.platt is not None,
+        a=a,
+        b=b,
+        floor=-np.inf if resolved.floor is None else resolved.floor,
+        shape=np.zeros((0, 0), np.int64),
+    )

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from traces.common.errors import InputError
+from traces.recordings.recording import Recording
 
-LINE = 64  # bytes
-
-
-def aligned(shape: tuple[int, ...], dtype, fill) -> np.ndarray:
-    """An array full of `fill`."""
-    size = math.prod(shape) * np.dtype(dtype).itemsize
-    raw = np.empty(size + LINE, np.uint8)
-    first = -raw.ctypes.data % LINE
-    array = raw[first : first + size].view(dtype).reshape(shape)
-    array[...] = fill
-    return array
-
+if TYPE_CHECKING:
+    from simulator.orders.kernels.best_first import Head
 
 NO_LOGITS = (np.empty((0, 0, 0)), np.empty((0, 0, 0), np.float32))  # (n, D, V) of either type
 ROW_BYTES = 192e6  # memory for bias rows and their exponentials; 2,048 tokens need 67 MB
+
+Q_MAX = 1 - 1e-9  # TreeSpark's clamp
+Q_MIN = 1e-300
+
+
+def logit(q: np.ndarray) -> np.ndarray:
+    """log(q / (1 - q)) in float64, q clamped into (0, 1 - 1e-9]."""
+    q = np.clip(np.asarray(q, dtype=np.float64), Q_MIN, Q_MAX)
+    return np.log(q) - np.log1p(-q)
 
 
 class DraftHead:
@@ -48,13 +48,12 @@ class DraftHead:
         self.w2 = np.ascontiguousarray(self._factor("markov_w2", markov_w2).T)
         self.confidence = self._confidence(confidence)
         self.ranks = self.vocab_size - len(self.banned)  # known per depth
-        self._bias = None
-        self.plans: dict = {}  # see build
-        self.last_plan = None
+        self.arrays: Head | None = None  # see `kept`
+        self.work: dict[Any, Any] = {}  # work space and what goes with it, see `build`
 
     def __getstate__(self) -> dict:
-        """A copy makes plans of its own: they hold addresses."""
-        return {**self.__dict__, "_bias": None, "plans": {}, "last_plan": None}
+        """A copy gets bias rows and work space of its own."""
+        return {**self.__dict__, "arrays": None, "work": {}}
 
     def _confidence(self, parts):
         """(weights of a state (d,), a parent token's part (V,), bias) of the confidence logit."""
@@ -74,7 +73,7 @@ class DraftHead:
         return factor
 
     @classmethod
-    def of(cls, recording) -> DraftHead:
+    def of(cls, recording: Recording) -> DraftHead:
         """The head of a recording of encoding hidden."""
         factors = [recording.arrays.get(name) for name in ("markov_w1", "markov_w2")]
         banned = recording.banned_tokens
@@ -82,26 +81,31 @@ class DraftHead:
         confidence = [recording[name] for name in names] if names[0] in recording else None
         return cls(recording.vocab_size, recording["head"], *factors, banned, confidence)
 
-    def bias(self) -> tuple[np.ndarray, ...]:
-        """The fields of kernel.Bias over as many parent tokens as the memory allows."""
-        if self._bias is None:
+    def kept(self) -> Head:
+        """The head as the kernel reads it, over as many parent tokens as the memory allows."""
+        if self.arrays is None:
             from simulator.orders.kernels import best_first as kernel
 
-            vocab, wide = self.vocab_size, kernel.padded(self.vocab_size)
+            vocab, runs = self.vocab_size, kernel.runs(self.vocab_size)
             count = int(min(max(ROW_BYTES // (16 * vocab), 1), vocab)) if self.conditioned else 1
-            rows, exp_rows = (
-                aligned((count + 1, w), np.float64, x) for w, x in ((vocab, 0.0), (wide, 1.0))
+            self.arrays = kernel.Head(
+                w1=self.w1,
+                w2=self.w2,
+                slot=np.full(vocab, -1),
+                owner=np.full(count, -1),
+                cursor=np.zeros(1, np.int64),
+                rows=np.zeros((count + 1, vocab)),
+                exps=np.ones((count + 1, runs, kernel.RUN)),
+                peak=np.zeros(count + 1),
+                banned=self.banned,
             )
-            slot, owner = np.full(vocab, -1), np.full(count, -1)
-            cursor, peak = np.zeros(1, np.int64), np.zeros(count + 1)
-            self._bias = (self.w1, self.w2, slot, owner, cursor, rows, exp_rows, peak)
-        return self._bias
+        return self.arrays
 
     def fill(self) -> None:
         """Compute bias rows ahead of the first block, as many as there is room for."""
         from simulator.orders.kernels import best_first as kernel
 
-        kernel.fill_rows(kernel.Bias(*self.bias()))
+        kernel.fill_rows(self.kept())
 
     def logits(self, hidden: np.ndarray) -> np.ndarray:
         """(n, D, V) float64 logits before the Markov bias of hidden states (n, D, d)."""
@@ -161,11 +165,36 @@ class BlockScores:
         """
         if self.logits is None:
             return self.head.logits(self.hidden), NO_LOGITS[1]
-        logits = self.logits
-        if type(logits) is not np.ndarray:
-            logits = np.asarray(logits)
+        logits = np.asarray(self.logits)
         single = logits.dtype.char == "f"
         # read-only arrays are another type to numba: it would compile everything again
         if not (logits.flags.carray and logits.dtype.char in "fd"):
             logits = np.array(logits, np.float32 if single else np.float64, order="C")
         return (NO_LOGITS[0], logits) if single else (logits, NO_LOGITS[1])
+
+
+def held(recording: Recording) -> tuple[int, int, bool]:
+    """(depths, ranks per node, whether scores depend on the parent) of a recording."""
+    if recording.encoding == "pool":
+        return recording.depths, recording["pool_logprob"].shape[2], False
+    if recording.encoding == "hidden":
+        ranks = recording.vocab_size - len(np.unique(recording.banned_tokens))
+        return recording.depths, ranks, "markov_w1" in recording
+    raise InputError(
+        f"{recording.source}: encoding {recording.encoding!r}, orders accept pool and hidden"
+    )
+
+
+def head_of(recording: Recording) -> DraftHead | None:
+    """The head that `recorded_block` needs."""
+    return DraftHead.of(recording) if recording.encoding == "hidden" else None
+
+
+def recorded_block(
+    recording: Recording, anchors: np.ndarray, head: DraftHead | None
+) -> BlockScores:
+    """Scores of the blocks at `anchors` (n,). head: `head_of` the recording."""
+    if head is None:
+        return BlockScores(recording["pool_token"][anchors], recording["pool_logprob"][anchors])
+    hidden = recording["hidden"][anchors]
+    return BlockScores(hidden=hidden, head=head, anchor_token=recording.anchor_tokens(anchors))

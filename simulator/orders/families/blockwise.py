@@ -9,9 +9,8 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from simulator.orders.build import _block, _held
 from simulator.orders.families.base import Columns, Draws, OwnOrder
-from simulator.orders.scores import BlockScores, DraftHead
+from simulator.orders.scores import BlockScores, head_of, held, recorded_block
 from simulator.orders.shape import _full_tree, _within
 from simulator.orders.table import ABSENT
 from simulator.progress import Progress
@@ -46,17 +45,15 @@ class BlockwiseOrder(OwnOrder):
         raise NotImplementedError
 
     def resolved(self, recording: Recording) -> Self:
-        return self.limited(*_held(recording), recording.source)
+        return self.limited(*held(recording), recording.source)
 
     def columns(self, recording: Recording) -> Columns:
-        spec, head = self.resolved(recording), None
-        if recording.encoding == "hidden":
-            head = DraftHead.of(recording)
+        spec, head = self.resolved(recording), head_of(recording)
         parts = []
         with Progress(recording.num_anchors, "orders of anchors") as progress:
             for first in range(0, recording.num_anchors, CHUNK):
                 anchors = np.arange(first, min(first + CHUNK, recording.num_anchors))
-                grown = spec.grow(_block(recording, anchors, head))
+                grown = spec.grow(recorded_block(recording, anchors, head))
                 parts.append(as_columns(grown, recording.depths, recording.realised(anchors)))
                 progress.update(first + len(anchors))
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

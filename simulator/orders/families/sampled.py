@@ -19,7 +19,7 @@ import numpy as np
 
 from simulator.orders.families import sampled_laws as laws
 from simulator.orders.families.base import Columns, Draws, OwnOrder
-from simulator.orders.scores import BlockScores, DraftHead
+from simulator.orders.scores import BlockScores, head_of, recorded_block
 from simulator.orders.shape import _full_tree
 from simulator.orders.specs import MAX_NODES, refusal
 from simulator.orders.table import ABSENT
@@ -96,12 +96,12 @@ class SampledOrder(OwnOrder):
 
     def columns(self, recording: Recording) -> Columns:
         spec = self.resolved(recording)
-        head = DraftHead.of(recording) if recording.encoding == "hidden" else None
+        head = head_of(recording)
         step, parts = laws.anchors_at_once(recording.depths, recording.vocab_size), []
         with Progress(recording.num_anchors, "sampled trees of anchors") as progress:
             for first in range(0, recording.num_anchors, step):
                 anchors = np.arange(first, min(first + step, recording.num_anchors))
-                block = laws.recorded_block(recording, anchors, head)
+                block = recorded_block(recording, anchors, head)
                 truth = laws.kernel_truth(recording, anchors, block)
                 parts.append(spec.grown(block, truth, laws.recorded_draws(recording, anchors)))
                 progress.update(first + len(anchors))

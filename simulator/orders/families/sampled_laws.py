@@ -28,14 +28,6 @@ def anchors_at_once(depths: int, vocab: int) -> int:
     return int(np.clip(HELD_BYTES // (8 * depths * vocab), 1, 4096))
 
 
-def recorded_block(recording: Recording, anchors: np.ndarray, head: DraftHead | None):
-    """BlockScores of anchors; head: `DraftHead.of` of a recording of encoding hidden."""
-    if head is None:
-        return BlockScores(recording["pool_token"][anchors], recording["pool_logprob"][anchors])
-    hidden = recording["hidden"][anchors]
-    return BlockScores(hidden=hidden, head=head, anchor_token=recording.anchor_tokens(anchors))
-
-
 def part(block: BlockScores, rows: slice) -> BlockScores:
     """Some rows of a block."""
     names = ("pool_token", "pool_logprob", "logits", "hidden", "anchor_token", "confidence_logit")

@@ -13,11 +13,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from simulator.calibration.platt import Q_MAX, logit
 from simulator.orders.build import build_block
 from simulator.orders.cache import order_table
 from simulator.orders.families.base import Columns, Draws, OwnOrder
-from simulator.orders.scores import BlockScores, DraftHead
+from simulator.orders.scores import Q_MAX, BlockScores, DraftHead, logit
 from simulator.orders.specs import ChainOrder, StaticOrder
 from simulator.orders.table import OrderTable
 from traces.common.errors import InputError

@@ -8,9 +8,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from simulator.orders.build import _block, _held
 from simulator.orders.families.blockwise import CHUNK, BlockwiseOrder, Grown, limited_scores
-from simulator.orders.scores import BlockScores, DraftHead
+from simulator.orders.scores import BlockScores, head_of, held, recorded_block
 from simulator.orders.shape import _within
 from simulator.orders.specs import MAX_NODES, SCORES, _choice, _count
 from traces.common.errors import InputError
@@ -122,13 +121,16 @@ def realised_ranks(
     """
     from simulator.orders.kernels.children import Children
 
-    _, ranks, conditioned = _held(recording)
+    _, ranks, conditioned = held(recording)
     kind, kept = limited_scores(scores, conditioned), min(branch, ranks)
-    head = DraftHead.of(recording) if recording.encoding == "hidden" else None
+    head = head_of(recording)
     parts = [np.zeros((0, recording.depths), np.int64)]
     for first in range(0, len(anchors), CHUNK):
         some = anchors[first : first + CHUNK]
-        children, rows = Children(_block(recording, some, head), kind, kept), np.arange(len(some))
+        children, rows = (
+            Children(recorded_block(recording, some, head), kind, kept),
+            np.arange(len(some)),
+        )
         realised = recording.realised(some)
         parents = np.column_stack([recording.anchor_tokens(some), realised[:, :-1]])
         found = np.full(realised.shape, branch)
