@@ -126,7 +126,7 @@ def _no_head() -> DraftHead:
 
 
 def _plan(head: DraftHead, spec: Order, depths: int, ranks: int, pooled: bool) -> tuple[Any, Any]:
-    """(kernel.Rule, kernel.Work) of an order, kept from block to block."""
+    """(kernel.Rule, kernel.WorkSpace) of an order, kept from block to block."""
     key = (spec, depths, ranks)
     if key not in head.work:
         if len(head.work) >= PLANS:

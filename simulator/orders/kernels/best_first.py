@@ -120,7 +120,7 @@ LAW = np.dtype(
 CHILD = np.dtype([("token", "i8"), ("logq", "f8"), ("edge", "f8")])  # log survival; nan = unknown
 
 
-class Work(NamedTuple):
+class WorkSpace(NamedTuple):
     """Work space for one anchor; nodes from 1, 0 = the anchor. A law has a slot per parent."""
 
     node: np.ndarray  # (nodes + 1,) NODE
@@ -153,10 +153,10 @@ def runs(vocab: int) -> int:
     return -(-vocab // RUN)
 
 
-def work_space(vocab: int, depths: int, nodes: int, branch: int) -> Work:
+def work_space(vocab: int, depths: int, nodes: int, branch: int) -> WorkSpace:
     """Arrays for `grow` (or `best_children`, with one node); to be kept, fresh pages cost more."""
     slots, node = max(nodes, depths), nodes + 1
-    return Work(
+    return WorkSpace(
         node=np.zeros(node, NODE),
         key=np.zeros(node),
         order=np.zeros(node, np.int64),
@@ -504,11 +504,11 @@ def _copy_lists(scores, work, i):
 def grow(*fields):
     """Fill Rows for all anchors; False if a pool's list rises.
 
-    fields: of Scores, Head, Rule, Work and Rows in turn. An array by itself is passed in 80 ns, one
-    in a tuple in 180: together that is a tenth of a lone request's time.
+    fields: of Scores, Head, Rule, WorkSpace and Rows in turn. An array by itself is passed in 80
+    ns, one in a tuple in 180: together that is a tenth of a lone request's time.
     """
     scores, head, rule = Scores(*fields[:5]), Head(*fields[5:14]), Rule(*fields[14:24])
-    work, rows = Work(*fields[24:34]), Rows(*fields[34:])
+    work, rows = WorkSpace(*fields[24:34]), Rows(*fields[34:])
     for i in range(rows.size.shape[0]):
         if rule.kind == POOL and not _copy_lists(scores, work, i):
             return False
