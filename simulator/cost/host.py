@@ -24,7 +24,6 @@ everything belongs into tree_step_s.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import product
 from typing import ClassVar
 
 import numpy as np
@@ -181,7 +180,7 @@ def fit_host(
 ) -> HostOverhead:
     """Least squares of ``round_s - device_s`` on the named terms, none negative.
 
-    Exact: every subset of the terms is tried. Judge the result on rounds that are not among these.
+    Judge the result on rounds that are not among these.
 
     Args:
         round_s: (n,) measured seconds per round.
@@ -205,24 +204,7 @@ def fit_host(
         # Not by the measured seconds: rounds that a stall made long would count for too little.
         weight = np.asarray(device_s, float)
         left_s, counts = left_s / weight, counts / weight[:, None]
-    best = _least_squares(counts.astype(float), left_s)
+    from scipy.optimize import nnls
+
+    best, _ = nnls(counts.astype(float), left_s)
     return HostOverhead(**dict(zip(terms, best.tolist(), strict=True)))
-
-
-def _least_squares(counts: np.ndarray, left: np.ndarray) -> np.ndarray:
-    """Non-negative x (k,) of least |left - counts @ x|; counts (n, k), left (n,).
-
-    The best x is the free fit of the terms it keeps, so one of the 2^k free fits is it.
-    """
-    width = counts.shape[1]
-    best, least = np.zeros(width), float(left @ left)
-    slack = 1e-12 * least  # equal up to rounding: the earlier subset
-    for kept in product((False, True), repeat=width):
-        if not any(kept):
-            continue
-        part, *_ = np.linalg.lstsq(counts[:, kept], left, rcond=None)
-        error = float(np.sum((left - counts[:, kept] @ part) ** 2))
-        if part.min() >= 0 and error < least - slack:
-            best, least = np.zeros(width), error
-            best[list(kept)] = part
-    return best
