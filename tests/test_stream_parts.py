@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.results.facts import Facts
-from simulator.results.open_requests import OpenRequests, Source
+from simulator.results.open_requests import KeptWorkload, OpenRequests
 from simulator.results.quantiles import ERROR, LEAST, PERCENTILES, Samples, Sketch, statistics
 from simulator.results.sums import AnchorCounts
 from simulator.results.window import FULL_BATCH, STEADY, WHOLE_RUN, Completions, Ended, find_window
@@ -153,7 +153,7 @@ def test_a_source_keeps_what_was_read_until_it_is_taken():
         def block(self, first: int, count: int):
             return columns(first, count)
 
-    source = Source(Reader())
+    source = KeptWorkload(Reader())
     source.block(0, 4)
     source.block(2, 4)  # two of them again
     assert source.take(0, 3)["sequence"].tolist() == [0, 1, 2]

@@ -18,7 +18,7 @@ from simulator.cli.help import help_text
 from simulator.cli.overrides import CONF, normalised
 from simulator.cli.remarks import remarks
 from simulator.cli.survey import Command, Composer, Plan, opened, parse, planned
-from simulator.cli.sweep.job import Job, folder_name, perform
+from simulator.cli.sweep.job import SweepJob, folder_name, perform
 from simulator.cli.sweep.objective import Objective, names
 from traces.common.errors import InputError
 from traces.common.files import INTERRUPTED
@@ -107,7 +107,7 @@ def _run(command: Command) -> int:
         return sweep.status
 
 
-def _sample(plan: Plan, composer: Composer) -> list[Job]:
+def _sample(plan: Plan, composer: Composer) -> list[SweepJob]:
     """Jobs to check; see `Plan.sample`."""
     if not plan.swept:
         return [composer.job(plan.jobs[0], None)]
@@ -115,7 +115,7 @@ def _sample(plan: Plan, composer: Composer) -> list[Job]:
     return [composer.job(words, number, folder) for number, words in plan.sample()]
 
 
-def _check(plan: Plan, jobs: Sequence[Job]) -> Objective | None:
+def _check(plan: Plan, jobs: Sequence[SweepJob]) -> Objective | None:
     """Refuse what the jobs would refuse before they start; the objective of all of them.
 
     Policies are fitted in it, unless their runs are finished, once for jobs that differ in their

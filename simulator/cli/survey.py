@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 from simulator.cli.errors import explained
 from simulator.cli.help import version_line
 from simulator.cli.overrides import CONF, quoted, typed
-from simulator.cli.sweep.job import Job, folder_name, job_name
+from simulator.cli.sweep.job import SweepJob, folder_name, job_name
 from simulator.cli.sweep.objective import KEYS, split_objective
 from simulator.engine.settings import SCALARS
 from traces.common.errors import InputError
@@ -204,7 +204,7 @@ class Composer:
             config = _resolved(config, base.hydra)
         return config, base.hydra
 
-    def job(self, words: Sequence[str], number: int | None, folder: str = "") -> Job:
+    def job(self, words: Sequence[str], number: int | None, folder: str = "") -> SweepJob:
         """A job in its folder.
 
         Args:
@@ -227,7 +227,7 @@ class Composer:
         at = os.path.abspath(os.path.join(folder, place))
         hydra["runtime"] = hydra["runtime"] | {"output_dir": at}
         rest, objective = split_objective(config)
-        return Job(tuple(own), job_name(own), at, rest, objective, hydra, os.getcwd())
+        return SweepJob(tuple(own), job_name(own), at, rest, objective, hydra, os.getcwd())
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from simulator.results.facts import (
 from simulator.results.files import REQUESTS, STEPS, RunFiles, named_requests, named_steps
 from simulator.results.fold import fold
 from simulator.results.invariants import Accounts
-from simulator.results.open_requests import OpenRequests, Source
+from simulator.results.open_requests import KeptWorkload, OpenRequests
 from simulator.results.quantiles import EXACT
 from simulator.results.sums import Sums
 from simulator.results.window import Completions, Ended, Window, window_of
@@ -79,7 +79,7 @@ class Ledger:
     ) -> None:
         self.files, self.sums, self.accounts = files, sums or Sums(), Accounts()
         self.hold = hold or files is None
-        self.workload = workload if self.hold else Source(workload)
+        self.workload = workload if self.hold else KeptWorkload(workload)
         self._block, self._extra = block, None
         self._events: dict[str, list[tuple[int, float]]] = defaultdict(list)
         self._lines: list[tuple] = []  # of steps

@@ -115,7 +115,7 @@ class OpenRequests:
         self._count = len(kept)
 
 
-class Source:
+class KeptWorkload:
     """A workload whose rows are kept, as they are read, until `take` asks for them.
 
     In all else it is the workload.

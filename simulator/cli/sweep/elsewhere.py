@@ -22,7 +22,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from simulator.cli.survey import Plan
-from simulator.cli.sweep.job import Answer, Job, answered_elsewhere, lost
+from simulator.cli.sweep.job import Answer, SweepJob, answered_elsewhere, lost
 from simulator.results.files import SUMMARY
 from simulator.results.printing import print_run
 from traces.common.errors import InputError
@@ -37,7 +37,7 @@ FILES_S = 1  # until a file of a process on this disk is seen
 _LOST = ("TerminatedWorkerError", "BrokenProcessPool", "WorkerCrashedError", "NodeDiedError")
 
 
-def launch(plan: Plan, jobs: list[tuple[int, Job]], lines: Any) -> None:
+def launch(plan: Plan, jobs: list[tuple[int, SweepJob]], lines: Any) -> None:
     """Run numbered jobs by the plan's launcher, all at once; `lines` takes their answers.
 
     After ^C nothing is left of jobs that had begun.
@@ -91,7 +91,7 @@ def _performed(config: DictConfig) -> Answer:
     return answered_elsewhere(pickle.loads(base64.b64decode(config.job)))
 
 
-def _by_plugin(plan: Plan, jobs: list[Job]) -> list[Answer]:
+def _by_plugin(plan: Plan, jobs: list[SweepJob]) -> list[Answer]:
     from hydra.core.plugins import Plugins
     from hydra.types import HydraContext
 
@@ -117,7 +117,7 @@ def _by_plugin(plan: Plan, jobs: list[Job]) -> list[Answer]:
 # ---------------- submitit, which Hydra's plugin wraps without a way to end its jobs.
 
 
-def _by_submitit(plan: Plan, jobs: list[Job]) -> list[Answer]:
+def _by_submitit(plan: Plan, jobs: list[SweepJob]) -> list[Answer]:
     here = plan.launcher.endswith(".LocalLauncher")
     executor = _executor(plan, "local" if here else "slurm")
     with _silent() if here else nullcontext():
@@ -187,7 +187,7 @@ def _answer(submitted: Any) -> Answer:
 class Watch:
     """While it is entered, a thread looks for runs that have finished, and tells each once."""
 
-    def __init__(self, jobs: Sequence[tuple[int, Job]], lines: Any) -> None:
+    def __init__(self, jobs: Sequence[tuple[int, SweepJob]], lines: Any) -> None:
         wanted = ((number, job, job.identity()) for number, job in jobs)
         self._open = {number: (job, key) for number, job, key in wanted if key is not None}
         self.seen: set[int] = set()
@@ -242,13 +242,13 @@ def _summary(folder: Path, identity: str) -> dict[str, Any] | None:
     return summary if found else None
 
 
-def _line(job: Job, summary: dict[str, Any]) -> str:
+def _line(job: SweepJob, summary: dict[str, Any]) -> str:
     out = io.StringIO()
     print_run(summary, job.folder, job.name, out)
     return out.getvalue()
 
 
-def _tidy(jobs: list[Job]) -> None:
+def _tidy(jobs: list[SweepJob]) -> None:
     """Remove what interrupted jobs have left, when their processes have ended."""
     until = time.monotonic() + ENDING_S
     while jobs and time.monotonic() < until:

@@ -57,7 +57,7 @@ def job_name(overrides: Iterable[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class SweepJob:
     """A job as it is composed: plain data, which any process can be given."""
 
     words: tuple[str, ...]  # its overrides, but Hydra's own
@@ -129,7 +129,7 @@ def lost(why: str) -> Answer:
     return Answer(failure=f"no answer: {why}", status=CRASHED)
 
 
-def found(job: Job) -> Answer | None:
+def found(job: SweepJob) -> Answer | None:
     """The answer of a job that is finished; None for one that is to be run."""
     from simulator.results.printing import print_skipped
 
@@ -146,7 +146,7 @@ def found(job: Job) -> Answer | None:
     return Answer(value, skipped=True, text=out.getvalue())
 
 
-def answered(job: Job, wait: bool = True, captured: bool = False) -> Answer:
+def answered(job: SweepJob, wait: bool = True, captured: bool = False) -> Answer:
     """Perform a job of a sweep; whatever it raises, but what ends the sweep, is its answer.
 
     Args:
@@ -173,14 +173,14 @@ def answered(job: Job, wait: bool = True, captured: bool = False) -> Answer:
     return replace(answer, text=printed.getvalue())
 
 
-def answered_elsewhere(job: Job) -> Answer:
+def answered_elsewhere(job: SweepJob) -> Answer:
     """As `answered`, in a process of a launcher's."""
     with suppress(OSError):  # of a machine that has no such folder
         os.chdir(job.cwd)
     return answered(job, captured=True)
 
 
-def perform(job: Job, name: str | None = None, wait: bool = True) -> Answer:
+def perform(job: SweepJob, name: str | None = None, wait: bool = True) -> Answer:
     """Perform the job. name: inside a sweep. Raises as the task does, and Busy unless `wait`."""
     from simulator.studies import perform as perform_task
 
@@ -196,7 +196,7 @@ def perform(job: Job, name: str | None = None, wait: bool = True) -> Answer:
 
 
 @contextmanager
-def _as_hydra_says(job: Job) -> Iterator[None]:
+def _as_hydra_says(job: SweepJob) -> Iterator[None]:
     """The environment, working folder and logging that Hydra's node asks for."""
     from hydra.core.utils import configure_log, env_override
 
@@ -218,7 +218,7 @@ def _as_hydra_says(job: Job) -> Iterator[None]:
 
 
 @contextmanager
-def _files(job: Job) -> Iterator[None]:
+def _files(job: SweepJob) -> Iterator[None]:
     """Keep the job's configuration beside its results: written before the block.
 
     In place of another run's it is written after it, and until then a mark says that the folder
@@ -256,7 +256,7 @@ def _stamp(path: Path) -> tuple[int, int] | None:
 _NOT_KEPT = ("hydra_logging", "job_logging", "env", "searchpath", "callbacks", "verbose")
 
 
-def _write_files(job: Job) -> None:
+def _write_files(job: SweepJob) -> None:
     """``.hydra``, or what `hydra.output_subdir` names in its place; nothing where it is null."""
     subfolder = job.hydra["output_subdir"]
     if subfolder is None:

@@ -17,7 +17,7 @@ from omegaconf import OmegaConf, open_dict
 
 from simulator.cli.survey import Composer, Plan
 from simulator.cli.sweep import pool
-from simulator.cli.sweep.job import Answer, Job, answered, found
+from simulator.cli.sweep.job import Answer, SweepJob, answered, found
 from simulator.cli.sweep.lock import Busy
 from simulator.cli.sweep.progress import Sweep
 
@@ -70,7 +70,7 @@ class Runs:
 
     def _unfinished(
         self, words: Sequence[Sequence[str]], first: int, lines: _Lines
-    ) -> Iterator[tuple[int, Job]]:
+    ) -> Iterator[tuple[int, SweepJob]]:
         for number, one in enumerate(words, first):
             job = self.composer.job(one, number, str(self._folder))
             lines.expect(number, job)
@@ -80,7 +80,7 @@ class Runs:
             else:
                 lines.take(number, answer)
 
-    def _here(self, jobs: Iterator[tuple[int, Job]], count: int, lines: _Lines) -> None:
+    def _here(self, jobs: Iterator[tuple[int, SweepJob]], count: int, lines: _Lines) -> None:
         """In this process, or in several; jobs that another sweep is at work on come last."""
         many = pool.processes(count) if self._only_runs() else 1
         waiting = []
@@ -100,7 +100,7 @@ class Runs:
 
 
 def _one_by_one(
-    jobs: Iterable[tuple[int, Job]], lines: _Lines
+    jobs: Iterable[tuple[int, SweepJob]], lines: _Lines
 ) -> Iterator[tuple[int, Answer | None]]:
     for number, job in jobs:
         try:
@@ -115,16 +115,16 @@ class _Lines:
     def __init__(self, sweep: Sweep, first: int, count: int) -> None:
         self._sweep = sweep
         self._order = deque(range(first, first + count))
-        self._jobs: dict[int, Job] = {}  # whose lines are still to be told
+        self._jobs: dict[int, SweepJob] = {}  # whose lines are still to be told
         self._known: dict[int, Answer] = {}
         self._values = dict.fromkeys(self._order)
         sweep.show()
 
-    def expect(self, number: int, job: Job) -> None:
+    def expect(self, number: int, job: SweepJob) -> None:
         """The job of that number is about to run."""
         self._jobs[number] = job
 
-    def job(self, number: int) -> Job:
+    def job(self, number: int) -> SweepJob:
         return self._jobs[number]
 
     def take(self, number: int, answer: Answer) -> None:
@@ -172,10 +172,10 @@ class _Failed(JobReturn):
 
     @property
     def return_value(self) -> Any:
-        raise JobFailed
+        raise SearchFailed
 
 
-class JobFailed(Exception):
+class SearchFailed(Exception):
     """A job of a search has failed."""
 
 
@@ -202,7 +202,7 @@ def _search(runs: Runs) -> None:
         hydra_context=context, task_function=answered, config=config
     )
     _quieten_optuna()
-    with suppress(JobFailed):  # which was printed
+    with suppress(SearchFailed):  # which was printed
         sweeper.sweep(list(runs.plan.arguments))
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 
-from simulator.cli.sweep.job import Answer, Job, answered, lost
+from simulator.cli.sweep.job import Answer, SweepJob, answered, lost
 from simulator.cli.sweep.lock import Busy
 from simulator.progress import hidden
 
@@ -53,9 +53,9 @@ class _Worker:
         sys.stderr.flush()
         self._process.start()
         side.close()
-        self.has: tuple[int, Job] | None = None
+        self.has: tuple[int, SweepJob] | None = None
 
-    def give(self, number: int, job: Job) -> None:
+    def give(self, number: int, job: SweepJob) -> None:
         self.has = number, job
         with suppress(OSError):  # of a dead one, which is found out when its answer is read
             self.pipe.send(job)
@@ -98,7 +98,9 @@ def _work(pipe: Connection, copied: Iterable[Connection]) -> None:
                 pipe.send(None)
 
 
-def answers(jobs: Iterator[tuple[int, Job]], count: int) -> Iterator[tuple[int, Answer | None]]:
+def answers(
+    jobs: Iterator[tuple[int, SweepJob]], count: int
+) -> Iterator[tuple[int, Answer | None]]:
     """Run the jobs in `count` processes; number and answer of each, as they end.
 
     None in place of an answer: a process of another sweep is at work on the job.
@@ -119,9 +121,9 @@ def answers(jobs: Iterator[tuple[int, Job]], count: int) -> Iterator[tuple[int, 
 
 
 def _shared_out(
-    jobs: Iterator[tuple[int, Job]], workers: list[_Worker]
+    jobs: Iterator[tuple[int, SweepJob]], workers: list[_Worker]
 ) -> Iterator[tuple[int, Answer | None]]:
-    ready: deque[tuple[int, Job]] = deque()  # composed while others run
+    ready: deque[tuple[int, SweepJob]] = deque()  # composed while others run
     while True:
         for worker in workers:
             if worker.has is None and (ready or _more(jobs, ready)):
@@ -142,7 +144,7 @@ def _shared_out(
                 yield worker.has[0], lost(LOST)
 
 
-def _more(jobs: Iterator[tuple[int, Job]], ready: deque[tuple[int, Job]]) -> bool:
+def _more(jobs: Iterator[tuple[int, SweepJob]], ready: deque[tuple[int, SweepJob]]) -> bool:
     """Add the next job to those that are ready; whether there was one."""
     found = next(jobs, None)
     if found is not None:

@@ -6,7 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-from simulator.cli.sweep.job import Answer, Job
+from simulator.cli.sweep.job import Answer, SweepJob
 from simulator.cli.sweep.objective import Objective
 from simulator.progress import Progress
 from simulator.results.printing import short_path
@@ -43,7 +43,7 @@ class Sweep:
             took, where = duration(time.monotonic() - self._begun), short_path(self._folder)
             print(f"{self._counts()} in {took}; results in {where}", file=sys.stderr)
 
-    def tell(self, job: Job, answer: Answer) -> None:
+    def tell(self, job: SweepJob, answer: Answer) -> None:
         """A job has ended: print what it says. After a failure the others go on."""
         if answer.failure is not None:
             self.failed += 1
