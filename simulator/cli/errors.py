@@ -156,3 +156,4 @@ def _flat(text: str) -> str:
 
 
 REFUSED = 2  # exit status of bad input
+CRASHED = 1  # of a fault of ours
