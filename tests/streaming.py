@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -102,8 +101,3 @@ def tables(folder: Path) -> dict[str, Any]:
     """Rows of both tables, requests by number."""
     requests = parquet.read_table(folder / "requests.parquet").sort_by("request")
     return {"requests": requests, "steps": parquet.read_table(folder / "steps.parquet")}
-
-
-def summary_in(folder: Path) -> dict[str, Any]:
-    """The summary that was written."""
-    return json.loads((folder / "summary.json").read_text(encoding="utf-8"))

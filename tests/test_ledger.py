@@ -65,25 +65,24 @@ def test_without_further_columns_there_are_none():
     }
 
 
-@pytest.mark.parametrize("second", [{}, {"commit_s": 1.0}, {"order_s": 1.0, "commit_s": 1.0}])
-def test_every_step_gives_the_same_further_columns(second):
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        ({"order_s": 1.0}, {}, "as in other steps"),
+        ({"order_s": 1.0}, {"commit_s": 1.0}, "as in other steps"),
+        ({"order_s": 1.0}, {"order_s": 1.0, "commit_s": 1.0}, "as in other steps"),
+        *(({name: 1.0}, {}, f"step column '{name}'") for name in ("draft_s", "step_s", "order_ms")),
+    ],
+)
+def test_further_columns_are_the_same_in_every_step_free_and_in_seconds(first, second, message):
     book = ledger()
-    note(book, 0.0, order_s=1.0)
-    with pytest.raises(ValueError, match="as in other steps"):
+
+    def steps() -> None:
+        note(book, 0.0, **first)
         note(book, 1.0, **second)
 
-
-@pytest.mark.parametrize("name", ["draft_s", "step_s", "chunk_s", "order_ms"])
-def test_a_further_column_has_a_free_name_in_seconds(name):
-    with pytest.raises(ValueError, match=f"step column '{name}'"):
-        note(ledger(), 0.0, **{name: 1.0})
-
-
-def test_requests_have_their_own_texts():
-    requests = ledger().facts().requests
-    assert requests["domain"].tolist() == [0, 1]
-    assert requests["prompt_tokens"].tolist() == [9, 7]
-    assert requests["output_tokens"].tolist() == [2, 3]
+    with pytest.raises(ValueError, match=message):
+        steps()
 
 
 def test_texts_of_a_replay_leave_out_what_a_warmup_request_starts_with():
@@ -129,6 +128,9 @@ def test_single_calls_say_what_bulk_calls_say():
     book.place(1, 3)
     note(book, 0.75)
     ours, theirs = book.facts().requests, ledger()
+    assert [ours[name].tolist() for name in ("domain", "prompt_tokens", "output_tokens")] == [
+        *([0, 1], [9, 7], [2, 3])
+    ]
     note(theirs, 0.75)
     theirs = theirs.facts().requests
     for name, times_s in TIMES.items():
