@@ -6,18 +6,18 @@ is given it for the calibration and tuning splits alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from simulator.calibration.lab import FITTING as FITTING
+from simulator.calibration.lab import Lab as Lab
+
 if TYPE_CHECKING:
     from simulator.cost import StepCost
     from simulator.orders.specs import Order
-    from simulator.orders.table import OrderTable
     from simulator.policies.shared.rules import Rule
-    from traces.recordings.recording import Recording
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,38 +81,6 @@ class Outcome:
         """One with arrays of its own, for a policy that may write into them."""
         arrays = (self.request, self.width, self.accepted, self.committed)
         return Outcome(self.time_s, self.step_s, self.drafted, *(one.copy() for one in arrays))
-
-
-FITTING = ("calibration", "tuning")  # splits; results are reported on the third
-
-
-@dataclass(frozen=True, slots=True)
-class Lab:
-    """What a policy may fit on before a run: calibration and tuning splits, never the report.
-
-    `recording` and the rows of `table` are those splits alone: their anchors are numbered from 0.
-    `cost` is the policy's own copy.
-    """
-
-    recording: Recording
-    cost: StepCost
-    max_batch: int
-    context: int  # typical KV tokens before the root
-    table: Callable[[Order], OrderTable]
-
-    def anchors(self, split: str) -> np.ndarray:
-        """Anchor indices of `calibration` or `tuning`."""
-        return self.recording.anchors_of(split=_fitting(split))
-
-    def sequences(self, split: str) -> np.ndarray:
-        """Sequence indices of `calibration` or `tuning`."""
-        return self.recording.sequences_of(split=_fitting(split))
-
-
-def _fitting(split: str) -> str:
-    if split not in FITTING:
-        raise ValueError(f"split: {split!r} may not be fitted on; accepted: {', '.join(FITTING)}")
-    return split
 
 
 class Policy:

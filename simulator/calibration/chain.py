@@ -12,13 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from simulator.calibration.lab import Lab, fitting_anchors, samples
 from simulator.calibration.platt import Platt, ece, fit_platt, sigmoid
 from simulator.orders.families.scored_chain import ScoredChain, has_confidence
 from simulator.orders.scores import logit
 from simulator.orders.specs import Order
 from simulator.orders.table import OrderTable
-from simulator.policies.checks import fitting_anchors, samples
-from simulator.policy import Lab
 from traces.common.errors import InputError
 
 

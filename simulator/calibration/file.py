@@ -86,7 +86,7 @@ def refuse(path: Path, key: str, value: Any, accepted: str) -> NoReturn:
 
 
 if TYPE_CHECKING:
-    from simulator.policy import Lab
+    from simulator.calibration.lab import Lab
 
 FORMAT, VERSION = "specdec-calibration", 1
 ENDING = ".calibration.json"

@@ -12,8 +12,6 @@ from simulator.policies.shared.stop_rules import first_stop_widths, probed
 from simulator.policy import Lab, Policy, Step
 from traces.common.errors import InputError
 
-TOLERANCE = 1e-10  # of a column's correlation with the residual, relative
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ConvexCurve:
@@ -33,7 +31,7 @@ def fit_convex(x: np.ndarray, y: np.ndarray) -> ConvexCurve:
     """Minimises the sum of squares over curves whose slopes are at least 0 and never fall.
 
     Such a curve is a level plus hinges of non-negative rise, at the points but the last; the level
-    is free. Lawson and Hanson's active sets (1974, chapter 23), so finite and exact.
+    is free, so both sides are centred, and the rises are a non-negative least squares.
 
     Args:
         x: (n,) ascending, distinct. y: (n,).
@@ -44,46 +42,17 @@ def fit_convex(x: np.ndarray, y: np.ndarray) -> ConvexCurve:
     x, y = np.asarray(x, float), np.asarray(y, float)
     if len(x) == 0 or x.shape != y.shape or (np.diff(x) <= 0).any():
         raise InputError(f"fit_convex: points at {x.tolist()}; accepted: ascending, at least one")
+    from scipy.optimize import lsq_linear  # takes 0.2 s to import
+
     knots = x[:-1]
     hinges = np.maximum(x[:, None] - knots, 0.0)  # (n, n - 1)
     scale = np.linalg.norm(hinges - hinges.mean(axis=0), axis=0)
-    rises = _non_negative((hinges - hinges.mean(axis=0)) / scale, y - y.mean()) / scale
+    columns = (hinges - hinges.mean(axis=0)) / scale
+    found = lsq_linear(columns, y - y.mean(), (0.0, np.inf), method="bvls", tol=1e-14)
+    rises = found.x / scale
     kept = rises > 0
     level = y.mean() - hinges.mean(axis=0)[kept] @ rises[kept]
     return ConvexCurve(float(level), knots[kept], rises[kept])
-
-
-def _non_negative(columns: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Least squares with coefficients of at least 0: (k,); columns (n, k) of length one."""
-    count = columns.shape[1]
-    best, active = np.zeros(count), np.zeros(count, bool)
-    for _ in range(10 * count):  # a bound against rounding; each set is visited once
-        if active.all():
-            break
-        pull = np.where(active, -np.inf, columns.T @ (y - columns @ best))
-        if pull.max() <= TOLERANCE * np.linalg.norm(y):
-            break
-        entering = int(pull.argmax())
-        active[entering] = True
-        target = _solve(columns, active, y)
-        if target[entering] <= 0:  # rounding: nothing is left to gain
-            break
-        while (target[active] <= 0).any():  # as far as the first one that would turn negative
-            falling = active & (target <= 0)
-            share = (best[falling] / (best[falling] - target[falling])).min()
-            best += share * (target - best)
-            active &= best > TOLERANCE * np.abs(best).max()
-            best[~active] = 0.0
-            target = _solve(columns, active, y)
-        best = target
-    return best
-
-
-def _solve(columns: np.ndarray, active: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Least squares over the active columns, 0 elsewhere: (k,)."""
-    solution = np.zeros(columns.shape[1])
-    solution[active] = np.linalg.lstsq(columns[:, active], y, rcond=None)[0]
-    return solution
 
 
 PROFILED = 1024  # packed tokens up to which the paper measures

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from simulator.calibration.lab import fitting_anchors
 from simulator.orders.families.marginal import marginal_scores
 from simulator.orders.replay import prefix_mass
 from simulator.orders.specs import BestFirstOrder
-from simulator.policies.checks import choice, fitting_anchors, node_count, whole
+from simulator.policies.checks import choice, node_count, whole
 from simulator.policies.shared.rules import FixedWidth, RulePolicy, SharedBudget
 from simulator.policies.shared.stop_rules import (
     DEPLOYED_WIDTHS,

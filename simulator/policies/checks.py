@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from simulator.calibration.lab import Lab
 from simulator.orders.specs import MAX_NODES
 from simulator.orders.table import OrderTable
-from simulator.policy import Lab, Policy
+from simulator.policy import Policy
 from traces.common.errors import InputError, refusal
 
 MOST = 10**9  # of a setting that nothing else bounds
@@ -70,41 +71,6 @@ def draft_length(name: str, value: int, lab: Lab) -> int:
             f"{lab.recording.source}"
         )
     return value
-
-
-def samples(lab: Lab, draws: str) -> bool:
-    """Whether drafts are sampled: at `auto` above temperature 0, at `sampled` always.
-
-    Raises:
-        InputError: `sampled` at temperature 0, where there is nothing to draw from.
-    """
-    recording = lab.recording
-    if draws == "sampled" and not recording.temperature:
-        raise InputError(
-            f"policy.draws is 'sampled', but {recording.source} has temperature 0; accepted there: "
-            "any other"
-        )
-    return draws == "sampled" or (draws == "auto" and recording.temperature > 0)
-
-
-def fitting_anchors(lab: Lab, split: str) -> np.ndarray:
-    """Anchors of a fitting split; InputError where the recording has none."""
-    return _some(lab, split, lab.anchors(split))
-
-
-def fitting_sequences(lab: Lab, split: str) -> np.ndarray:
-    """Sequences of a fitting split that have anchors; InputError where there are none."""
-    sequences = lab.sequences(split)
-    return _some(lab, split, sequences[lab.recording.anchor_counts[sequences] > 0])
-
-
-def _some(lab: Lab, split: str, found: np.ndarray) -> np.ndarray:
-    if len(found) == 0:
-        raise InputError(
-            f"{lab.recording.source}: split {split} has no drafted positions; accepted: at least "
-            "one, this policy fits on it"
-        )
-    return found
 
 
 def checked_widths(policy: Policy, width, size: np.ndarray, table: OrderTable) -> np.ndarray:

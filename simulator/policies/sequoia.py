@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from simulator.calibration.lab import fitting_anchors
 from simulator.orders.families.shaped import ShapeOrder, realised_ranks
-from simulator.policies.checks import fitting_anchors, node_count, whole
+from simulator.policies.checks import node_count, whole
 from simulator.policies.shared.rules import FixedWidth, RulePolicy
 from simulator.policy import Lab
 

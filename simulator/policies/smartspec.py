@@ -12,9 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulator.calibration.chain import chain_edges
+from simulator.calibration.lab import fitting_anchors
 from simulator.cost import StepCost
 from simulator.orders.specs import ChainOrder
-from simulator.policies.checks import choice, fitting_anchors, probability, whole
+from simulator.policies.checks import choice, probability, whole
 from simulator.policy import Lab, Load, Outcome, Policy, Step
 
 _FITS = ("fixed_s", "per_context_token_s", "per_batched_token_s")

@@ -11,11 +11,12 @@ from dataclasses import replace
 from typing import Any
 
 from simulator.calibration.file import calibration_for
+from simulator.calibration.lab import fitting_anchors, samples
 from simulator.calibration.platt import Platt, fit_platt, platt_edges
 from simulator.orders.families.sampled import SampledOrder
 from simulator.orders.families.sampled_fit import sampled_edges
 from simulator.orders.specs import BestFirstOrder, ChainOrder, Order
-from simulator.policies.checks import choice, fitting_anchors, node_count, samples
+from simulator.policies.checks import choice, node_count
 from simulator.policies.shared.ladder import Rung, read_ladder, rung_at
 from simulator.policies.shared.rules import FixedWidth, RulePolicy, Threshold
 from simulator.policy import Lab

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from simulator.calibration.lab import fitting_sequences
 from simulator.orders.replay import replay
 from simulator.orders.specs import ChainOrder
-from simulator.policies.checks import fitting_sequences, whole
+from simulator.policies.checks import whole
 from simulator.policies.shared.rules import FixedWidth, Plain, RulePolicy
 from simulator.policy import Lab
 

@@ -13,10 +13,11 @@ import numpy as np
 
 from simulator.calibration.file import calibration_for
 from simulator.calibration.isotonic import IsotonicMap
+from simulator.calibration.lab import fitting_sequences, samples
 from simulator.orders.families.sampled import SampledOrder
 from simulator.orders.specs import BestFirstOrder, Order
 from simulator.orders.table import OrderTable
-from simulator.policies.checks import choice, fitting_sequences, node_count, positive, samples
+from simulator.policies.checks import choice, node_count, positive
 from simulator.policies.priced_survival import accounts
 from simulator.policies.priced_survival.accounts import BUDGET, PLACES, Pricing, new_accounts
 from simulator.policies.priced_survival.token_worth import expected, fit_worth
