@@ -199,7 +199,7 @@ def test_tables_of_a_latency_file_stay_below_it_or_the_working_folder(tree, monk
         file.write_text("profile: toy.csv\n")
         assert "++latency.profile=toy.csv" in overrides_of(str(file))
     file.write_text("profile: b300\n")
-    assert "++latency.profile='b300'" in overrides_of(str(file))
+    assert "++latency.profile=b300" in overrides_of(str(file))
 
 
 @pytest.mark.parametrize(
