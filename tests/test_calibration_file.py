@@ -157,20 +157,20 @@ def _set(data: dict, key: str, value) -> dict:
 
 
 DAMAGED = {
-    "format": ("specdec-recording", "format is 'specdec-recording'; accepted: 'specdec-calib"),
+    "format": ("specdec-recording", "format is 'specdec-recording'; accepted: specdec-calib"),
     "version": (2, "version is 2; accepted: 1"),
-    "draws": ("sampled", "draws is 'sampled'; accepted: 'fixed'"),
-    "split": ("report", "split is 'report'; accepted: 'calibration'"),
-    "recording": ([], "recording is []; accepted: an object"),
-    "recording.name": (3, "recording.name is 3; accepted: a text"),
+    "draws": ("sampled", "draws is 'sampled'; accepted: fixed"),
+    "split": ("report", "split is 'report'; accepted: calibration"),
+    "recording": ([], "recording is []; accepted: a mapping"),
+    "recording.name": (3, "recording.name is 3; accepted: text"),
     "recording.content_hash": (None, "recording.content_hash is missing"),
     "recording.temperature": (True, "recording.temperature is True; accepted: a number"),
     "order.nodes": (0, "order: BestFirstOrder nodes: 0"),
     "order.branch": (1.5, "order.branch is 1.5; accepted: a whole number"),
     "order.scores": ("marginal", "order.scores is 'marginal'; accepted: 'auto'"),
-    "order.extra": (1, "order.extra is unknown"),
+    "order.extra": (1, "unknown key order.extra"),
     "platt.a": (-0.5, "platt: BestFirstOrder platt"),
-    "platt.b": (10**400, "platt: BestFirstOrder platt"),
+    "platt.b": (10**400, "platt.b is inf; accepted: a number"),
     "platt": (None, "platt is missing"),
     "edge_map.a": (0, "edge_map: a is 0.0"),
     "edge_map.rank": (0.1, "edge_map: a is"),
@@ -178,8 +178,8 @@ DAMAGED = {
     "edge_map.b": ("x", "edge_map.b is 'x'; accepted: a number"),
     "path_map.sigma": ([0.0, 0.5, "x"], "path_map.sigma is [0.0, 0.5, 'x']; accepted: a list of"),
     "path_map.survival": ([0.5, 0.4], "path_map: "),
-    "measured": ([], "measured is []; accepted: an object"),
-    "more": (1, "more is unknown"),
+    "measured": ([], "measured is []; accepted: a mapping"),
+    "more": (1, "unknown key more"),
 }
 
 
@@ -201,8 +201,8 @@ def test_damaged_files_are_refused_in_one_line(file, key):
     [
         ("", "not JSON"),
         ("{", "not JSON"),
-        ("[1, 2]", "format is [1, 2]"),
-        ("{}", "format is None"),
+        ("[1, 2]", "it is [1, 2]; accepted: a mapping"),
+        ("{}", "format is missing"),
         ('{"format": "specdec-calibration", "version": NaN}', "NaN is no number"),
         ("[" * 100_000, "not JSON"),
         ("\xff", "not JSON"),
@@ -218,13 +218,11 @@ def test_files_that_are_no_calibration(tmp_path, text, says):
 
 
 def test_infinite_numbers_are_refused(file):
-    text = file.read_text()
-    for key in ("a", "b"):  # 1e999 is valid JSON, and no float
-        data = json.loads(text)
-        data["edge_map"][key] = "HERE"
-        file.write_text(json.dumps(data).replace('"HERE"', "1e999"))
-        with pytest.raises(InputError, match="edge_map: not every number is finite"):
-            read_calibration(file)
+    data = json.loads(file.read_text())
+    data["edge_map"]["a"] = "HERE"
+    file.write_text(json.dumps(data).replace('"HERE"', "1e999"))  # valid JSON, and no float
+    with pytest.raises(InputError, match="edge_map.a is inf; accepted: a number"):
+        read_calibration(file)
 
 
 def test_no_file_and_a_folder(tmp_path):
