@@ -15,12 +15,14 @@ help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
 
 $(VENV)/base: pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@echo "setting up $(VENV) and installing the packages into it (about a minute, once)"
+	@$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e .
 	@touch $@
 
 $(VENV)/test: $(VENV)/base
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[live,test,sweep]'
+	@echo "installing what the tests need into $(VENV), PyTorch among it (a few minutes, once)"
+	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[live,test,sweep]'
 	@touch $@
 
 demo: $(VENV)/base ## compare every policy over five concurrencies on the shipped recordings
