@@ -250,7 +250,8 @@ def test_the_task_prints_errors_and_saves_beside_the_recording(here, recorded, c
     assert read == replace(again, source=str(path))
     assert out.endswith(f"wrote {path}\n")
     assert [line for line in out.splitlines() if line.split()[:1] == ["isotonic"]]
-    depths = [line.split()[0] for line in out.splitlines() if line[:5].strip().isdigit()]
+    first = [line.split()[0] for line in out.splitlines() if line.split()]
+    depths = [word for word in first if word.isdigit()]
     assert depths == [str(depth) for depth in range(1, 8)]
     assert list(here.iterdir()) == []  # no run folder stays
 
