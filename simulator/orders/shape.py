@@ -26,34 +26,36 @@ def resolve(spec: Order, depths: int, ranks: int, conditioned: bool, source: str
     """
     if isinstance(spec, ChainOrder):
         length = depths if spec.length is None else spec.length
-        _within("ChainOrder length", length, depths, "depths", source)
-        return BestFirstOrder(_scores("auto", conditioned), length, 1, length)
+        within("ChainOrder length", length, depths, "depths", source)
+        return BestFirstOrder(limited_scores("auto", conditioned), length, 1, length)
     if isinstance(spec, BestFirstOrder):
         cap = depths if spec.depth_cap is None else spec.depth_cap
-        _within("BestFirstOrder depth_cap", cap, depths, "depths", source)
-        _within("BestFirstOrder branch", spec.branch, ranks, "ranks per depth", source)
-        nodes = min(spec.nodes, _full_tree(spec.branch, cap))
-        return replace(spec, scores=_scores(spec.scores, conditioned), nodes=nodes, depth_cap=cap)
+        within("BestFirstOrder depth_cap", cap, depths, "depths", source)
+        within("BestFirstOrder branch", spec.branch, ranks, "ranks per depth", source)
+        nodes = min(spec.nodes, full_tree(spec.branch, cap))
+        kind = limited_scores(spec.scores, conditioned)
+        return replace(spec, scores=kind, nodes=nodes, depth_cap=cap)
     if isinstance(spec, StaticOrder):
         field = "widths" if spec.branching is None else "branching"
         given = getattr(spec, field)
-        _within("StaticOrder depths", len(given), depths, "depths", source, field, given)
+        within("StaticOrder depths", len(given), depths, "depths", source, field, given)
         shape = static_shape(spec, depths)
         rank = int(shape[:, 1].max()) + 1
-        _within("StaticOrder rank", rank, ranks, "ranks per depth", source, field, given)
+        within("StaticOrder rank", rank, ranks, "ranks per depth", source, field, given)
         if spec.prefixes:
-            _within("StaticOrder prefixes", max(spec.prefixes), len(shape), "nodes", "the shape")
-        return replace(spec, scores=_scores(spec.scores, conditioned))
+            within("StaticOrder prefixes", max(spec.prefixes), len(shape), "nodes", "the shape")
+        return replace(spec, scores=limited_scores(spec.scores, conditioned))
     raise InputError(f"order: {spec!r}, accepted: a ChainOrder, a BestFirstOrder or a StaticOrder")
 
 
-def _scores(scores: str, conditioned: bool) -> str:
+def limited_scores(scores: str, conditioned: bool) -> str:
+    """The kind of scores meant: all coincide where there is no Markov head."""
     if not conditioned:
-        return "marginal"  # without a Markov head all kinds coincide
+        return "marginal"
     return "parent" if scores == "auto" else scores
 
 
-def _within(
+def within(
     what: str,
     value: int,
     limit: int,
@@ -76,7 +78,7 @@ def _within(
     raise refusal(order, field or own, asked, accepted, message)
 
 
-def _full_tree(branch: int, depths: int) -> int:
+def full_tree(branch: int, depths: int) -> int:
     """Nodes of the complete tree, or MAX_NODES if it has more."""
     total = level = 0
     for _ in range(depths):

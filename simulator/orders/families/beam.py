@@ -7,8 +7,9 @@ from numbers import Real
 
 import numpy as np
 
-from simulator.orders.families.blockwise import BlockwiseOrder, Grown, limited_depth, limited_scores
+from simulator.orders.families.blockwise import BlockwiseOrder, Grown, limited_depth
 from simulator.orders.scores import BlockScores
+from simulator.orders.shape import limited_scores
 from simulator.orders.specs import SCORES, _choice, _count, refusal
 
 

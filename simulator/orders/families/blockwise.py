@@ -11,7 +11,7 @@ import numpy as np
 
 from simulator.orders.families.base import Columns, Draws, OwnOrder
 from simulator.orders.scores import BlockScores, head_of, held, recorded_block
-from simulator.orders.shape import _full_tree, _within
+from simulator.orders.shape import within
 from simulator.orders.table import ABSENT
 from simulator.progress import Progress
 from traces.recordings.recording import Recording
@@ -96,19 +96,7 @@ def _hit_rank(depth, parent, token, depths: int, realised: np.ndarray | None) ->
     return found
 
 
-def limited_scores(scores: str, conditioned: bool) -> str:
-    """The kind of scores meant: all coincide where there is no Markov head."""
-    if not conditioned:
-        return "marginal"
-    return "parent" if scores == "auto" else scores
-
-
 def limited_depth(name: str, depth_cap: int | None, depths: int, source: str) -> int:
     """`depth_cap` or every depth; InputError for more than `source` holds."""
-    _within(f"{name} depth_cap", depth_cap or depths, depths, "depths", source)
+    within(f"{name} depth_cap", depth_cap or depths, depths, "depths", source)
     return depth_cap or depths
-
-
-def full_tree(branch: int, depths: int) -> int:
-    """Nodes of the complete tree, at most MAX_NODES."""
-    return _full_tree(branch, depths)

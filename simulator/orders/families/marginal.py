@@ -6,14 +6,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from simulator.orders.families.blockwise import (
-    BlockwiseOrder,
-    Grown,
-    full_tree,
-    limited_depth,
-    limited_scores,
-)
+from simulator.orders.families.blockwise import BlockwiseOrder, Grown, limited_depth
 from simulator.orders.scores import BlockScores
+from simulator.orders.shape import full_tree, limited_scores
 from simulator.orders.specs import _choice, _count
 from traces.recordings.recording import Recording
 

@@ -20,7 +20,7 @@ import numpy as np
 from simulator.orders.families import sampled_laws as laws
 from simulator.orders.families.base import Columns, Draws, OwnOrder
 from simulator.orders.scores import BlockScores, head_of, recorded_block
-from simulator.orders.shape import _full_tree
+from simulator.orders.shape import full_tree
 from simulator.orders.specs import MAX_NODES, refusal
 from simulator.orders.table import ABSENT
 from simulator.progress import Progress
@@ -155,7 +155,7 @@ class SampledOrder(OwnOrder):
             raise InputError(f"SampledOrder: {cap} depths, but {source} holds {depths} depths")
         if self.confidence is not None and len(self.confidence) < cap:
             _refuse("confidence", self.confidence, f"{cap} numbers, one per depth")
-        nodes = min(self.nodes, _full_tree(self.branch, cap))
+        nodes = min(self.nodes, full_tree(self.branch, cap))
         temperature = float(self.temperature or temperature)
         return replace(self, nodes=int(nodes), depth_cap=int(cap), temperature=temperature)
 

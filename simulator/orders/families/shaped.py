@@ -8,9 +8,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from simulator.orders.families.blockwise import CHUNK, BlockwiseOrder, Grown, limited_scores
+from simulator.orders.families.blockwise import CHUNK, BlockwiseOrder, Grown
 from simulator.orders.scores import BlockScores, head_of, held, recorded_block
-from simulator.orders.shape import _within
+from simulator.orders.shape import limited_scores, within
 from simulator.orders.specs import MAX_NODES, SCORES, _choice, _count
 from traces.common.errors import InputError
 from traces.recordings.recording import Recording
@@ -51,7 +51,7 @@ class ShapeOrder(BlockwiseOrder):
             raise InputError("ShapeOrder: two nodes with the same parent and rank")
         for width in self.prefixes:
             _count("ShapeOrder prefixes", width)
-            _within("ShapeOrder prefixes", width, count, "nodes", "the shape")
+            within("ShapeOrder prefixes", width, count, "nodes", "the shape")
 
     @property
     def depths(self) -> tuple[int, ...]:
@@ -62,8 +62,8 @@ class ShapeOrder(BlockwiseOrder):
         return tuple(depths)
 
     def limited(self, depths: int, ranks: int, conditioned: bool, source: str) -> ShapeOrder:
-        _within("ShapeOrder depths", max(self.depths), depths, "depths", source)
-        _within("ShapeOrder rank", max(self.ranks) + 1, ranks, "ranks per depth", source)
+        within("ShapeOrder depths", max(self.depths), depths, "depths", source)
+        within("ShapeOrder rank", max(self.ranks) + 1, ranks, "ranks per depth", source)
         return replace(self, scores=limited_scores(self.scores, conditioned))
 
     def grow(self, block: BlockScores) -> Grown:
