@@ -30,12 +30,15 @@ def njit(function: Callable | None = None, **options: Any) -> Callable:
     """`numba.njit` that keeps compiled code: beside the source, else in the user's cache folder.
 
     Where neither can be written it is kept in a temporary folder of the user's own, or not at all.
+    It is kept under the content of the function's folder: numba looks at one file's time alone, and
+    stops at a kept signature whose class is gone.
     """
     import numba
 
     options.pop("cache", None)
     if function is None:
         return lambda function: njit(function, **options)
+    function.__qualname__ += f"_{_digest(Path(function.__code__.co_filename).parent)}"
     try:
         return numba.njit(cache=True, **options)(function)
     except RuntimeError:  # no place to write: numba names none
@@ -44,6 +47,13 @@ def njit(function: Callable | None = None, **options: Any) -> Callable:
         return numba.njit(**options)(function)
     numba.config.CACHE_DIR = str(folder)
     return numba.njit(cache=True, **options)(function)
+
+
+@cache
+def _digest(folder: Path) -> str:
+    """Of the sources that lie in a folder."""
+    texts = [file.read_bytes() for file in sorted(folder.glob("*.py"))]
+    return hashlib.sha256(b"".join(texts)).hexdigest()[:12]
 
 
 def _temporary_folder() -> Path | None:
@@ -73,7 +83,7 @@ def worth(items: int, *names: str) -> bool:
 def kept(*names: str) -> bool:
     """Whether compiled code of these modules lies beside their sources."""
     files, digest = _files(names)
-    return any(any((file.parent / "__pycache__").glob(f"*_{digest}-*.nbi")) for file in files)
+    return any(any((file.parent / "__pycache__").glob(f"*_{digest}_*.nbi")) for file in files)
 
 
 def _files(names: tuple[str, ...]) -> tuple[list[Path], str]:
