@@ -88,39 +88,23 @@ def test_names_that_are_imported_are_our_own():
     assert found == IMPORTERS
 
 
-@pytest.mark.parametrize(
-    ("code", "count"),
-    [
-        ("import pickle", 1),
-        ("from marshal import loads", 1),
-        ("eval('1')", 1),
-        ("exec('1')", 1),
-        ("np.load(x, allow_pickle=True)", 1),
-        ("np.load(x, allow_pickle=False)", 0),
-        ("np.load(x)", 0),
-        ("torch.load(x)", 1),
-        ("torch.jit.load(x)", 1),
-        ("from torch import load", 1),
-        ("from yaml import full_load", 1),
-        ("from numpy import array", 0),
-        ("subprocess.run(x, shell=True)", 1),
-        ("subprocess.run([x])", 0),
-        ("os.system(x)", 1),
-        ("os.execv(x, y)", 1),
-        ("builtins.eval(x)", 1),
-        ("torch.load(x, weights_only=False)", 1),
-        ("torch.load(x, weights_only=True)", 0),
-        ("yaml.load(x)", 1),
-        ("yaml.load(x, Loader=yaml.Loader)", 1),
-        ("yaml.load(x, yaml.SafeLoader)", 0),
-        ("yaml.safe_load(x)", 0),
-        ("pandas.read_pickle(x)", 1),
-        ("model.eval()", 0),
-        ("json.loads(x)", 0),
-    ],
-)
-def test_what_counts_as_running_code(code, count):
-    assert sum(len(_of_node(node)) for node in ast.walk(ast.parse(code))) == count
+HARMFUL = [
+    "import pickle", "from marshal import loads", "eval('1')", "exec('1')",
+    "np.load(x, allow_pickle=True)", "torch.load(x)", "torch.jit.load(x)",
+    "from torch import load", "from yaml import full_load", "subprocess.run(x, shell=True)",
+    "os.system(x)", "os.execv(x, y)", "builtins.eval(x)", "torch.load(x, weights_only=False)",
+    "yaml.load(x)", "yaml.load(x, Loader=yaml.Loader)", "pandas.read_pickle(x)",
+]  # fmt: skip
+HARMLESS = [
+    "np.load(x, allow_pickle=False)", "np.load(x)", "from numpy import array",
+    "subprocess.run([x])", "torch.load(x, weights_only=True)", "yaml.load(x, yaml.SafeLoader)",
+    "yaml.safe_load(x)", "model.eval()", "json.loads(x)",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("code", [*HARMFUL, *HARMLESS])
+def test_what_counts_as_running_code(code):
+    assert sum(len(_of_node(node)) for node in ast.walk(ast.parse(code))) == (code in HARMFUL)
 
 
 def test_every_yaml_of_a_user_is_read_plainly():

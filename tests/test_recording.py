@@ -275,136 +275,75 @@ def _meta(**changes):
     return lambda meta, arrays: meta.update(changes)
 
 
-REFUSALS = {
-    "missing array": (_drop("path_logq"), "array path_logq is missing"),
-    "shape": (
-        _replace("path_logq", lambda a: a[:, :1]),
-        r"array path_logq has shape \(2, 1\), expected \(A=2, D=2\)",
-    ),
-    "dimensions": (
-        _replace("pool_token", lambda a: a[..., 0]),
-        r"array pool_token has shape \(2, 2\), expected \(A=2, D=2, K=\?\)",
-    ),
-    "pool sizes": (
-        _replace("pool_logprob", lambda a: a[..., :1]),
-        r"array pool_logprob has shape \(2, 2, 1\), expected \(A=2, D=2, K=2\)",
-    ),
-    "integer type": (
-        _replace("tokens", lambda a: a.astype(float)),
-        "array tokens has type float64, expected an integer type",
-    ),
-    "float type": (
-        _replace("path_logq", lambda a: a.astype(int)),
-        "array path_logq has type int64, expected float16, float32 or float64",
-    ),
-    "optional shape": (
-        _replace("confidence", lambda a: np.ones((2, 3))),
-        r"array confidence has shape \(2, 3\), expected \(A=2, D=2\)",
-    ),
-    "unknown array": (_replace("weights", lambda a: np.ones(2)), "array weights is unknown"),
-    "extra rows": (
-        _replace("anchor_entropy", lambda a: np.ones(3)),
-        r"array anchor_entropy has shape \(3,\), expected A=2 rows",
-    ),
-    "no sequences": (
-        lambda meta, arrays: arrays.update(
-            {k: arrays[k][:0] for k in ("prompt_len", "output_len", "domain", "split")}
-            | {"seq_offset": np.array([0])}
-        ),
-        "array prompt_len is empty",
-    ),
-    "lookahead": (
-        _replace("tokens", lambda a: a[:-1]),
-        "array tokens has 10 entries, 3 beyond the prompts and outputs",
-    ),
-    "negative length": (_set("prompt_len", 1, -1), r"array prompt_len\[1\] is -1, expected at l"),
-    "empty output": (_set("output_len", 1, 0), r"array output_len\[1\] is 0, expected at least 1"),
-    "offset out of range": (
-        _set("seq_offset", 2, 12),
-        r"array seq_offset\[2\] is 12, expected in 0..11",
-    ),
-    "offset falls": (
-        _set("seq_offset", slice(0, 2), [7, 3]),
-        r"array seq_offset\[1\] is 3, expected at least the offset before it",
-    ),
-    "offset wrong": (_set("seq_offset", 1, 6), r"array seq_offset\[1\] is 6, expected 7"),
-    "token": (_set("tokens", 6, 10), r"array tokens\[6\] is 10, expected a token in 0..9"),
-    "negative token": (_set("tokens", 6, -1), r"array tokens\[6\] is -1, expected a token in"),
-    "domain": (_set("domain", 1, 1), r"array domain\[1\] is 1, expected in 0..0 \(only\)"),
-    "split": (_set("split", 0, 3), r"array split\[0\] is 3, expected in 0..2"),
-    "anchor": (_set("anchor_pos", 1, 4), r"array anchor_pos\[1\] is 4, expected 3 \(outputs"),
-    "anchor count": (
-        lambda meta, arrays: arrays.update(
-            {
-                k: np.concatenate([arrays[k], arrays[k][:1]])
-                for k in ("anchor_pos", "pool_token", "pool_logprob", "path_logq")
-            }
-        ),
-        "array anchor_pos has 3 entries, expected 2",
-    ),
-    "early end": (_set("tokens", 3, 9), r"array tokens\[3\] is 9, expected no end-of-sequence"),
-    "unfinished": (
-        _set("tokens", 8, 5),
-        r"array output_len\[1\] is 1, expected 8 \(max_new_tokens\), as the last output is not",
-    ),
-    "too long": (
-        _meta(generation={"max_new_tokens": 2}),
-        r"array output_len\[0\] is 3, expected at most max_new_tokens 2",
-    ),
-    "nan": (_set("pool_logprob", (1, 0, 1), np.nan), r"array pool_logprob\[1, 0, 1\] is nan"),
-    "infinity": (_set("path_logq", (0, 1), -np.inf), r"array path_logq\[0, 1\] is -inf, expected"),
-    "positive": (
-        _set("pool_logprob", (1, 0, 0), 0.5),
-        r"array pool_logprob\[1, 0, 0\] is 0.5, expected a log-probability <= 0",
-    ),
-    "positive path": (_set("path_logq", (1, 1), 1.0), r"array path_logq\[1, 1\] is 1.0"),
-    "unsorted": (
-        _set("pool_logprob", (0, 1, 1), -0.1),
-        r"array pool_logprob\[0, 1, 1\] is -0.1, expected at most the entry before it",
-    ),
-    "pool token": (_set("pool_token", (1, 1, 0), 10), r"array pool_token\[1, 1, 0\] is 10"),
-    "duplicate": (
-        _set("pool_token", (0, 1, 1), 3),
-        r"array pool_token\[0, 1, 1\] is 3, expected a token not earlier in its row",
-    ),
-    "path disagrees": (
-        _set("path_logq", (0, 0), np.log(0.25)),
-        r"array path_logq\[0, 0\] is -1.38\d*, expected -0.6931, what pool_logprob has",
-    ),
-    "path above pool": (
-        _set("path_logq", (0, 1), np.log(0.4)),
-        r"array path_logq\[0, 1\] is -0.91\d*, expected at most -1.609",
-    ),
-    "margin": (
-        _replace("target_margin", lambda a: np.array([0.5, -0.25])),
-        r"array target_margin\[1\] is -0.25, expected a top-2 logit margin >= 0",
-    ),
-    "target law missing": (_meta(temperature=1.0), "array target_hidden is missing"),
-    "format": (_meta(format="other"), "metadata format is 'other', expected 'specdec-recording'"),
-    "version": (_meta(version=2), "metadata version is 2, expected 1"),
-    "encoding": (_meta(encoding="x"), "metadata encoding is 'x', expected one of pool, hidden"),
-    "missing key": (lambda meta, arrays: meta.pop("pair"), "metadata pair is missing"),
-    "temperature": (_meta(temperature=-1), "metadata temperature is -1, expected a finite"),
-    "eos": (_meta(eos_token=10), r"metadata eos_token is 10, expected a token in 0..9"),
-    "banned": (_meta(banned_tokens=[3, 99]), r"metadata banned_tokens is \[3, 99\], expected"),
-    "drafter kind": (
-        _meta(drafter={"name": "d", "sha256": "0", "kind": "ngram"}),
-        "metadata drafter.kind is 'ngram', expected one of block, semi_autoregressive",
-    ),
-    "pool of a conditional drafter": (
-        _meta(drafter={"name": "d", "sha256": "0", "kind": "semi_autoregressive"}),
-        "encoding pool accepts 'block' only",
-    ),
-    "shared head": (_meta(shared_head=True), "metadata shared_head is true, but encoding pool"),
-    "domains": (_meta(domains=["a", "a"]), "metadata domains is .*expected a list of 1 to 256"),
-    "generation": (_meta(generation={}), "metadata generation.max_new_tokens is missing"),
-}
+DRAFTER = {"name": "d", "sha256": "0"}
+ROWS = ("prompt_len", "output_len", "domain", "split")
+OF_ANCHORS = ("anchor_pos", "pool_token", "pool_logprob", "path_logq")
 
 
-@pytest.mark.parametrize("case", REFUSALS)
-def test_refusals_name_file_array_and_index(case: str, tmp_path: Path):
+def _no_sequences(meta, arrays):
+    arrays.update({name: arrays[name][:0] for name in ROWS} | {"seq_offset": np.array([0])})
+
+
+def _one_anchor_more(meta, arrays):
+    arrays.update({name: np.concatenate([arrays[name], arrays[name][:1]]) for name in OF_ANCHORS})
+
+
+# A change of the recording by hand, and what is named as refused.
+REFUSALS = [
+    (_drop("path_logq"), "array path_logq is missing"),
+    (_replace("path_logq", lambda a: a[:, :1]), r"path_logq has shape \(2, 1\)"),
+    (_replace("pool_token", lambda a: a[..., 0]), r"pool_token has shape \(2, 2\)"),
+    (_replace("pool_logprob", lambda a: a[..., :1]), r"pool_logprob has shape \(2, 2, 1\)"),
+    (_replace("tokens", lambda a: a.astype(float)), "array tokens has type float64"),
+    (_replace("path_logq", lambda a: a.astype(int)), "array path_logq has type int64"),
+    (_replace("confidence", lambda a: np.ones((2, 3))), r"confidence has shape \(2, 3\)"),
+    (_replace("weights", lambda a: np.ones(2)), "array weights is unknown"),
+    (_replace("anchor_entropy", lambda a: np.ones(3)), r"anchor_entropy has shape \(3,\)"),
+    (_no_sequences, "array prompt_len is empty"),
+    (_replace("tokens", lambda a: a[:-1]), "array tokens has 10 entries, 3 beyond"),
+    (_set("prompt_len", 1, -1), r"array prompt_len\[1\] is -1"),
+    (_set("output_len", 1, 0), r"array output_len\[1\] is 0"),
+    (_set("seq_offset", 2, 12), r"array seq_offset\[2\] is 12"),
+    (_set("seq_offset", slice(0, 2), [7, 3]), r"array seq_offset\[1\] is 3"),
+    (_set("seq_offset", 1, 6), r"array seq_offset\[1\] is 6, expected 7"),
+    (_set("tokens", 6, 10), r"array tokens\[6\] is 10"),
+    (_set("tokens", 6, -1), r"array tokens\[6\] is -1"),
+    (_set("domain", 1, 1), r"array domain\[1\] is 1"),
+    (_set("split", 0, 3), r"array split\[0\] is 3"),
+    (_set("anchor_pos", 1, 4), r"array anchor_pos\[1\] is 4, expected 3"),
+    (_one_anchor_more, "array anchor_pos has 3 entries, expected 2"),
+    (_set("tokens", 3, 9), r"array tokens\[3\] is 9, expected no end-of-sequence"),
+    (_set("tokens", 8, 5), r"array output_len\[1\] is 1, expected 8 \(max_new_tokens\)"),
+    (_meta(generation={"max_new_tokens": 2}), r"array output_len\[0\] is 3, expected at most"),
+    (_set("pool_logprob", (1, 0, 1), np.nan), r"array pool_logprob\[1, 0, 1\] is nan"),
+    (_set("path_logq", (0, 1), -np.inf), r"array path_logq\[0, 1\] is -inf"),
+    (_set("pool_logprob", (1, 0, 0), 0.5), r"array pool_logprob\[1, 0, 0\] is 0.5"),
+    (_set("path_logq", (1, 1), 1.0), r"array path_logq\[1, 1\] is 1.0"),
+    (_set("pool_logprob", (0, 1, 1), -0.1), r"array pool_logprob\[0, 1, 1\] is -0.1"),
+    (_set("pool_token", (1, 1, 0), 10), r"array pool_token\[1, 1, 0\] is 10"),
+    (_set("pool_token", (0, 1, 1), 3), r"array pool_token\[0, 1, 1\] is 3"),
+    (_set("path_logq", (0, 0), np.log(0.25)), r"path_logq\[0, 0\] is -1.38\d*, expected -0.6931"),
+    (_set("path_logq", (0, 1), np.log(0.4)), r"path_logq\[0, 1\] is -0.91\d*, expected at most -1"),
+    (_replace("target_margin", lambda a: np.array([0.5, -0.25])), r"target_margin\[1\] is -0.25"),
+    (_meta(temperature=1.0), "array target_hidden is missing"),
+    (_meta(format="other"), "metadata format is 'other'"),
+    (_meta(version=2), "metadata version is 2, expected 1"),
+    (_meta(encoding="x"), "metadata encoding is 'x'"),
+    (lambda meta, arrays: meta.pop("pair"), "metadata pair is missing"),
+    (_meta(temperature=-1), "metadata temperature is -1"),
+    (_meta(eos_token=10), "metadata eos_token is 10"),
+    (_meta(banned_tokens=[3, 99]), r"metadata banned_tokens is \[3, 99\]"),
+    (_meta(drafter=DRAFTER | {"kind": "ngram"}), "metadata drafter.kind is 'ngram'"),
+    (_meta(drafter=DRAFTER | {"kind": "semi_autoregressive"}), "pool accepts 'block' only"),
+    (_meta(shared_head=True), "metadata shared_head is true"),
+    (_meta(domains=["a", "a"]), "metadata domains is .*expected a list of 1 to 256"),
+    (_meta(generation={}), "metadata generation.max_new_tokens is missing"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), REFUSALS, ids=[text for _, text in REFUSALS])
+def test_refusals_name_file_array_and_index(change, message: str, tmp_path: Path):
     """The same message whether the fault is about to be written or is read."""
-    change, message = REFUSALS[case]
     meta, arrays = _by_hand()
     change(meta, arrays)
     path = tmp_path / "bad.safetensors"
@@ -419,29 +358,23 @@ def test_refusals_name_file_array_and_index(case: str, tmp_path: Path):
     assert "\n" not in str(refusal.value)
 
 
-TREE_REFUSALS = {
-    "child before parent": (_set("tree_parent", (0, 2), 4), r"tree_parent\[0, 2\] is 4, expected"),
-    "gap": (_set("tree_parent", (0, 0), -2), r"tree_parent\[0, 1\] is .*unused slot comes before"),
-    "siblings rise": (
-        _set("tree_logq", (1, 1), 0.0),
-        r"tree_logq\[1, 1\] is 0.0, expected at most",
-    ),
-    "siblings repeat": (
-        lambda meta, arrays: _set("tree_token", (0, 1), arrays["tree_token"][0, 0])(meta, arrays),
-        r"tree_token\[0, 1\] is \d+, expected a token no earlier sibling has",
-    ),
-    "token": (_set("tree_token", (0, 0), 50), r"tree_token\[0, 0\] is 50, expected a token"),
-}
+TREE_REFUSALS = [
+    ("tree_parent", (0, 2), 4, r"tree_parent\[0, 2\] is 4"),
+    ("tree_parent", (0, 0), -2, r"tree_parent\[0, 1\] is .*unused slot comes before"),
+    ("tree_logq", (1, 1), 0.0, r"tree_logq\[1, 1\] is 0.0, expected at most"),
+    ("tree_token", (0, 1), None, r"tree_token\[0, 1\] is \d+, expected a token no earlier sibling"),
+    ("tree_token", (0, 0), 50, r"tree_token\[0, 0\] is 50"),
+]
 
 
-@pytest.mark.parametrize("case", TREE_REFUSALS)
-def test_tree_refusals(case: str):
-    change, message = TREE_REFUSALS[case]
+@pytest.mark.parametrize(("name", "index", "value", "message"), TREE_REFUSALS)
+def test_tree_refusals(name, index, value, message: str):
+    """A value of None stands for the token of the first node, a sibling."""
     recording = make_tree(_rng(8))
-    meta, arrays = dict(recording.meta), dict(recording.arrays)
-    change(meta, arrays)
+    arrays = dict(recording.arrays)
+    _set(name, index, arrays[name][0, 0] if value is None else value)(None, arrays)
     with pytest.raises(InputError, match=message):
-        build_recording(meta, arrays)
+        build_recording(recording.meta, arrays)
 
 
 def test_tree_without_its_realised_path_or_too_deep_is_refused():

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import gzip
-import re
 import sys
 
-import numpy as np
 import pytest
 
-from tests.workload_texts import AZURE, BURSTGPT, MOONCAKE, OURS, SHAREGPT, TEXTS, write
+from tests.workload_texts import AZURE, BURSTGPT, MOONCAKE, OURS, SHAREGPT, write
 from traces import InputError
-from traces.workloads import open_workload, scaled
+from traces.workloads import open_workload
 
 HEADER = "time_s,prompt_tokens,output_tokens\n"
 
@@ -196,48 +194,3 @@ def test_what_is_no_plain_file(tmp_path):
 
 def test_a_line_that_does_not_end(tmp_path):
     refusal_of(tmp_path, "w.csv", HEADER + "1" * 5_000_000, "line 2: longer than 4194304")
-
-
-def mutated(text: bytes, rng: np.random.Generator) -> bytes:
-    """`text` with one or two small changes, of which some do no harm."""
-    for _ in range(rng.integers(1, 3)):
-        first, last = sorted(rng.integers(0, len(text) + 1, 2))
-        near = first + int(rng.integers(1, 6))
-        extra = [b"\0", b"\xff", b'"', b",", b"\n", b"-", b"[", b"}", b"9" * 30, b"e", b" "]
-        rows = text.splitlines(keepends=True)
-        row = int(rng.integers(len(rows)))
-        text = [
-            text[:first] + extra[rng.integers(len(extra))] + text[near:],
-            text[:first] + b"%d" % rng.integers(10) + text[first + 1 :],
-            text[:first] + text[near:],
-            text[:last],
-            text[:first] + text[first:last] + text[first:],
-            text[:first] + rng.bytes(2) + text[first:],
-            b"".join(rows[: row + 1] + rows[row:]),
-            b"".join(rows[:row] + rows[row + 1 :]),
-        ][rng.integers(8)] or b" "
-    return text
-
-
-def outcome(path, format, options) -> str:
-    """Read, or what it is refused with; any other exception passes."""
-    try:
-        chunks = list(scaled(open_workload(path, format, **options)))
-    except InputError as error:
-        return str(error)
-    assert all((rows.prompt_tokens >= 1).all() for rows in chunks)
-    return "read"
-
-
-@pytest.mark.parametrize("format", TEXTS)
-def test_any_text_is_read_or_refused_in_one_line(tmp_path, format):
-    name, text = TEXTS[format]
-    rng = np.random.default_rng(7)
-    options = {"characters_per_token": 4} if format == "sharegpt" else {}
-    outcomes = []
-    for _ in range(200):
-        path = write(tmp_path, name, mutated(text.encode(), rng))
-        outcomes += [outcome(path, asked, options) for asked in ("auto", format)]
-    refused = [message for message in outcomes if message != "read"]
-    assert all(re.fullmatch(r"[^\n]+; accepted: [^\n]+", message) for message in refused)
-    assert 20 < len(refused) < len(outcomes) - 20
