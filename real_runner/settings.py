@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -20,10 +19,6 @@ from simulator.engine.settings import (
 from traces.common.errors import InputError, refusal
 from traces.common.settings import LARGEST_WHOLE, Many, Section, above, key, number, read, whole
 from traces.recordings.schema import DRAFTER_KINDS
-
-if TYPE_CHECKING:
-    from real_runner.recording.record import RecordPlan
-    from real_runner.serving.prompts import PromptLine
 
 TASKS = (
     "train",
@@ -300,20 +295,6 @@ def make_folder(path: Path) -> None:
         ) from None
 
 
-@dataclass(frozen=True, slots=True)
-class RecordSettings:
-    """What task=record was asked."""
-
-    plan: RecordPlan
-    prompts: tuple[PromptLine, ...] | None  # of a file; None: the small pair's corpus
-    greedy_count: int  # prompts per domain of the corpus at temperature 0
-    sampled_count: int  # and above it
-
-    def count(self, temperature: float) -> int:
-        """Prompts per domain at a temperature."""
-        return self.sampled_count if temperature else self.greedy_count
-
-
 def live_settings(config: Mapping[str, Any]) -> LiveSettings:
     """The settings of a composed configuration.
 
@@ -322,47 +303,6 @@ def live_settings(config: Mapping[str, Any]) -> LiveSettings:
     """
     read(ValidateKeys, config["validate"])
     return read(LiveSettings, {name: config[name] for name in config if name != "validate"})
-
-
-def read_plan(
-    settings: LiveSettings, lines: tuple[PromptLine, ...] | None = None
-) -> RecordSettings:
-    """What to record, from `size`, `record` and `prompts`.
-
-    A recording of a prompts file is called as the file is. lines: in place of such a file.
-    """
-    from real_runner.recording.record import RecordPlan
-
-    lines = lines or prompt_lines(settings)
-    record, size = settings.record, settings.size
-    chosen = record.small if size == "small" else record.large
-    plan = RecordPlan(
-        domains=chosen.domains,
-        max_new_tokens=chosen.max_new_tokens,
-        temperatures=record.temperatures,
-        shard_mb=chosen.shard_mb,
-        text_license=CORPUS_LICENSE if lines is None else record.license,
-        pool=record.pool,
-        seed=record.seed,
-        name=size if settings.prompts is None else Path(settings.prompts).stem,
-    )
-    return RecordSettings(
-        plan, lines, chosen.sequences_per_domain, chosen.sampled_sequences_per_domain
-    )
-
-
-def prompt_lines(settings: LiveSettings) -> tuple[PromptLine, ...] | None:
-    """The lines of the `prompts` file; None without one, which only the small pair can do."""
-    from real_runner.serving.prompts import read_prompts
-
-    if settings.prompts is not None:
-        return tuple(read_prompts(settings.prompts))
-    if settings.target is not None:
-        raise InputError(
-            f"prompts is None with target {settings.target!r}; accepted: a JSONL file (only "
-            "the small pair has a corpus of its own)"
-        )
-    return None
 
 
 SEARCH: list[str] = []  # overrides that make the user's own folder of configurations known

@@ -59,7 +59,11 @@ def test_prefill_is_what_is_asked_for():
         ("b300", {"prefill": "table"}, "b300 has no prefill table; accepted there: modelled, none"),
         (H100, {"prefill": "modelled", "strict": True}, r"\(strict\): latency.prefill is 'mod"),
         (H100, {"prefill": "fast"}, "latency.prefill is 'fast'; accepted: table, modelled, none"),
-        (H100, {"prefill_efficiency": 0}, "latency.prefill_efficiency is 0; accepted: above 0"),
+        (
+            H100,
+            {"prefill_efficiency": 0},
+            "latency.prefill_efficiency is 0; accepted: a number above 0",
+        ),
         (H100, {"prefill_efficiency": 1.5}, "latency.prefill_efficiency is 1.5"),
     ],
 )

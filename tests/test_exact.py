@@ -257,7 +257,7 @@ def test_status_0_when_nothing_differs(task):
 
 
 def test_status_1_when_rounds_differ_but_not_from_a_near_tie(task, monkeypatch):
-    monkeypatch.setattr("real_runner.engine.walk.make_verifier", lambda temperature: OnlyOne())
+    monkeypatch.setattr("real_runner.engine.residual.make_verifier", lambda temperature: OnlyOne())
     status, out = task()
     assert status == 1
     assert "runs that differ: 1" in out

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from simulator.engine.arrivals import LazyWorkload, make_workload
 from simulator.engine.compiled import server
 from simulator.engine.compiled.server import FastServer
 from simulator.engine.settings import ServerSettings, Settings
+from simulator.orders.specs import OrderError
 from simulator.policies.cast import Cast
 from simulator.policies.checks import verifies_trees
 from simulator.policies.fixed_chain import FixedChain
@@ -244,7 +245,11 @@ def test_random_recordings(seed, lengths, kind, profile, name, clients, requests
     )
     cost = cost_of(profile, host=HOST if host else None)
     load = {"max_concurrency": clients, "num_prompts": requests, "seed": seed}
-    assert_equal(*serve_both(recording, POLICIES[name](), cost, **load))
+    try:
+        both = serve_both(recording, POLICIES[name](), cost, **load)
+    except OrderError:  # a calibration that falls with the score, which no policy takes
+        assume(False)
+    assert_equal(*both)
 
 
 def test_shipped_policies_at_the_shipped_recording():

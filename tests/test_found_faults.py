@@ -68,7 +68,7 @@ def test_results_of_a_tournament_must_be_numbers(tmp_path, capsys):
     (folder / "tournament.jsonl").write_text(json.dumps({"key": "a", "result": bad}) + "\n")
     words = "task=tournament policy=fixed_chain tournament.rivals=[autoregressive]"
     assert main([*words.split(), f"hydra.run.dir={folder}"]) == 2
-    assert "line 1 is no result of a tournament" in capsys.readouterr().err
+    assert "line 1 is no result of task=tournament" in capsys.readouterr().err
 
 
 def test_a_glob_over_policies_is_a_sweep(tmp_path, capsys):

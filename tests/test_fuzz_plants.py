@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -162,8 +163,11 @@ GUTTED = [
     ("compare", "analysis.read.runs.check_summary", _nothing),
     ("reliability", "analysis.read.calibrations.check_map", _nothing),
     ("validation", "analysis.read.validations._check_error", _nothing),
-    ("tournament store", "simulator.studies.store.fits", lambda value, kind: True),
-    ("capacity store", "simulator.studies.store.fits", lambda value, kind: True),
+    (
+        "store of a study",
+        "simulator.studies.store._checked",
+        lambda result: SimpleNamespace(**result),
+    ),
     ("import cast-rounds", "traces.importers.cast_log._loaded", _unsafe_torch),
 ]
 

@@ -19,12 +19,12 @@ from real_runner.serving import live
 from real_runner.serving.prompts import (
     DOMAIN,
     PromptLine,
+    RecordSettings,
     read_prompts,
     record_prompts,
     request_seeds,
     requests_of_prompts,
 )
-from real_runner.settings import RecordSettings
 from traces.common.errors import InputError
 from traces.recordings.catalog import find_recording
 

@@ -16,10 +16,10 @@ from real_runner.engine.models import LiveDrafter, LivePair
 from real_runner.engine.residual import make_verifier
 from real_runner.models.loading import chosen_drafter, load_live
 from real_runner.recording.record import corpus_prompts
-from real_runner.serving.prompts import PromptLine, requests_of_prompts
+from real_runner.serving.prompts import PromptLine, RecordSettings, read_plan, requests_of_prompts
 from real_runner.serving.requests import Requests, check_fits
 from real_runner.serving.server import LiveServer, OnEnd, OnStep
-from real_runner.settings import RecordSettings, choice, live_settings, read_plan
+from real_runner.settings import choice, live_settings
 from simulator.cost import StepCost
 from simulator.engine.arrivals import Workload
 from simulator.engine.inputs import load_cost, load_recording

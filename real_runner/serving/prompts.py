@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from real_runner.serving.requests import Requests, check_fits
-from real_runner.settings import LONGEST, RecordSettings
+from real_runner.settings import CORPUS_LICENSE, LONGEST, LiveSettings
 from traces.common.errors import InputError
 from traces.common.json import loads
 
@@ -170,6 +170,59 @@ def request_seeds(domain: np.ndarray, seed: int) -> list[int]:
         keys.append((seed * many + one) * most + seen[one])
         seen[one] += 1
     return keys
+
+
+@dataclass(frozen=True, slots=True)
+class RecordSettings:
+    """What task=record was asked."""
+
+    plan: RecordPlan
+    prompts: tuple[PromptLine, ...] | None  # of a file; None: the small pair's corpus
+    greedy_count: int  # prompts per domain of the corpus at temperature 0
+    sampled_count: int  # and above it
+
+    def count(self, temperature: float) -> int:
+        """Prompts per domain at a temperature."""
+        return self.sampled_count if temperature else self.greedy_count
+
+
+def read_plan(
+    settings: LiveSettings, lines: tuple[PromptLine, ...] | None = None
+) -> RecordSettings:
+    """What to record, from `size`, `record` and `prompts`.
+
+    A recording of a prompts file is called as the file is. lines: in place of such a file.
+    """
+    from real_runner.recording.record import RecordPlan
+
+    lines = lines or prompt_lines(settings)
+    record, size = settings.record, settings.size
+    chosen = record.small if size == "small" else record.large
+    plan = RecordPlan(
+        domains=chosen.domains,
+        max_new_tokens=chosen.max_new_tokens,
+        temperatures=record.temperatures,
+        shard_mb=chosen.shard_mb,
+        text_license=CORPUS_LICENSE if lines is None else record.license,
+        pool=record.pool,
+        seed=record.seed,
+        name=size if settings.prompts is None else Path(settings.prompts).stem,
+    )
+    return RecordSettings(
+        plan, lines, chosen.sequences_per_domain, chosen.sampled_sequences_per_domain
+    )
+
+
+def prompt_lines(settings: LiveSettings) -> tuple[PromptLine, ...] | None:
+    """The lines of the `prompts` file; None without one, which only the small pair can do."""
+    if settings.prompts is not None:
+        return tuple(read_prompts(settings.prompts))
+    if settings.target is not None:
+        raise InputError(
+            f"prompts is None with target {settings.target!r}; accepted: a JSONL file (only "
+            "the small pair has a corpus of its own)"
+        )
+    return None
 
 
 def record_prompts(pair: LivePair, settings: RecordSettings) -> tuple[RecordPlan, list[Prompt]]:

@@ -143,6 +143,7 @@ def _chosen(verb: str, more: dict[str, str]) -> list[Step]:
     shape, mode = more.pop("shape", None), more.pop("mode", None)
     shapes = SHAPES if shape is None else (choice("shape", shape, tuple(KNOWN)),)
     modes = MODES if mode is None else (choice("mode", mode, MODES),)
+    choice("device", more.get("device", "cuda"), ("auto", "cpu", "cuda"))
     for key in more:
         if not key.startswith(("probe.", "validate.")) and key not in KEYS:
             raise InputError(f"{key} is {more[key]!r}; accepted: shape, mode, keys of the task")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from real_runner.settings import live_settings, make_folder, read_plan
+from real_runner.settings import live_settings, make_folder
 from traces.common.errors import InputError
 
 
@@ -14,7 +14,7 @@ def run(config: dict[str, Any], log: Callable[[str], None]) -> None:
     """Record every drafter of the pair, at every temperature, into `output`."""
     from real_runner.models.loading import load_live
     from real_runner.recording.record import corpus_prompts, record
-    from real_runner.serving.prompts import record_prompts
+    from real_runner.serving.prompts import read_plan, record_prompts
 
     asked = live_settings(config)
     settings = read_plan(asked)

@@ -30,7 +30,7 @@ FORMAT, VERSION = "specdec-calibration", 1
 ENDING = ".calibration.json"
 
 
-class Source(Section):
+class FittedOn(Section):
     """What the maps were fitted on."""
 
     name: str
@@ -75,7 +75,7 @@ class CalibrationFile(Section):
 
     format: Literal["specdec-calibration"]
     version: Literal[1]
-    recording: Source
+    recording: FittedOn
     order: TreeKind
     draws: Literal["fixed"]
     split: Literal["calibration"]
@@ -120,7 +120,7 @@ def write_calibration(path: Path, calibration: Calibration, measured: Mapping[st
     data = {
         "format": FORMAT,
         "version": VERSION,
-        "recording": _of(fit, Source) | {"name": fit.recording},
+        "recording": _of(fit, FittedOn) | {"name": fit.recording},
         "order": _of(fit.order, TreeKind),
         "draws": DRAWS,
         "split": SPLIT,

@@ -204,7 +204,7 @@ def fit_host(
         # Not by the measured seconds: rounds that a stall made long would count for too little.
         weight = np.asarray(device_s, float)
         left_s, counts = left_s / weight, counts / weight[:, None]
-    from scipy.optimize import nnls
+    from scipy.optimize import lsq_linear  # its nnls stops the process on some small tables
 
-    best, _ = nnls(counts.astype(float), left_s)
+    best = lsq_linear(counts.astype(float), left_s, (0, np.inf), method="bvls").x
     return HostOverhead(**dict(zip(terms, best.tolist(), strict=True)))

@@ -80,6 +80,7 @@ class Bench:
             path = self.folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             if not path.is_file() or path.read_bytes() != data:
+                path.unlink(missing_ok=True)  # it may be mapped
                 path.write_bytes(data)
 
     def damaged_file(self, rng: np.random.Generator) -> tuple[str, bytes]:
@@ -100,6 +101,7 @@ class Bench:
         elif data == self.files[name]:
             return Outcome(SAME)
         else:
+            (self.folder / name).unlink()  # what was read before is mapped
             (self.folder / name).write_bytes(data)
         before = set(self.folder.rglob("*"))
         try:

@@ -7,10 +7,8 @@ our folders.
 from __future__ import annotations
 
 import _thread
-import base64
 import io
 import os
-import pickle
 import sys
 import threading
 import time
@@ -88,7 +86,7 @@ def _nothing(**_: Any) -> None:
 
 
 def _performed(config: DictConfig) -> Answer:
-    return answered_elsewhere(pickle.loads(base64.b64decode(config.job)))
+    return answered_elsewhere(SweepJob.parsed(config.job))
 
 
 def _by_plugin(plan: Plan, jobs: list[SweepJob]) -> list[Answer]:
@@ -104,7 +102,7 @@ def _by_plugin(plan: Plan, jobs: list[SweepJob]) -> list[Answer]:
         config=config,
     )
     try:
-        packed = [base64.b64encode(pickle.dumps(job)).decode() for job in jobs]
+        packed = [job.text() for job in jobs]
         found = launcher.launch([[text] for text in packed], 0)
         return [one.return_value for one in found]
     except Exception as error:

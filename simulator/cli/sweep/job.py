@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import os
 import re
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,17 @@ class SweepJob:
     objective: Objective | None
     hydra: Mapping[str, Any]  # Hydra's node
     cwd: str  # which paths in it are relative to
+
+    def text(self) -> str:
+        """As JSON, for another process."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def parsed(cls, text: str) -> SweepJob:
+        """The job that `text` was made of."""
+        facts = json.loads(text)
+        objective = facts["objective"] and Objective(**facts["objective"])
+        return cls(**(facts | {"words": tuple(facts["words"]), "objective": objective}))
 
     @property
     def folder(self) -> Path:
