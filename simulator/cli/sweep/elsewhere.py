@@ -7,6 +7,7 @@ our folders.
 from __future__ import annotations
 
 import _thread
+import base64
 import io
 import os
 import sys
@@ -86,7 +87,7 @@ def _nothing(**_: Any) -> None:
 
 
 def _performed(config: DictConfig) -> Answer:
-    return answered_elsewhere(SweepJob.parsed(config.job))
+    return answered_elsewhere(SweepJob.parsed(base64.b64decode(config.job).decode()))
 
 
 def _by_plugin(plan: Plan, jobs: list[SweepJob]) -> list[Answer]:
@@ -102,7 +103,7 @@ def _by_plugin(plan: Plan, jobs: list[SweepJob]) -> list[Answer]:
         config=config,
     )
     try:
-        packed = [job.text() for job in jobs]
+        packed = [base64.b64encode(job.text().encode()).decode() for job in jobs]
         found = launcher.launch([[text] for text in packed], 0)
         return [one.return_value for one in found]
     except Exception as error:

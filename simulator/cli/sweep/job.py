@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import os
 import re
 import traceback
@@ -20,7 +19,7 @@ from simulator.cli.sweep.lock import INSIDE, REPLACING, Busy, claimed, is_torn
 from simulator.cli.sweep.objective import KEYS, Objective
 from simulator.progress import hidden
 from simulator.results.files import REQUESTS, STEPS, SUMMARY, discard, is_complete
-from traces.common.yaml import dump_yaml
+from traces.common.yaml import dump_yaml, load_yaml
 
 # ---------------- Names of jobs, and of their folders.
 
@@ -70,13 +69,13 @@ class SweepJob:
     cwd: str  # which paths in it are relative to
 
     def text(self) -> str:
-        """As JSON, for another process."""
-        return json.dumps(asdict(self))
+        """As YAML, for another process: keys of a mapping may be numbers."""
+        return dump_yaml(asdict(self) | {"words": [*self.words]})
 
     @classmethod
     def parsed(cls, text: str) -> SweepJob:
         """The job that `text` was made of."""
-        facts = json.loads(text)
+        facts = load_yaml(text)
         objective = facts["objective"] and Objective(**facts["objective"])
         return cls(**(facts | {"words": tuple(facts["words"]), "objective": objective}))
 
