@@ -47,8 +47,7 @@ figures: $(VENV)/base ## every kind of figure, from runs of its own and shipped 
 	$(DRAW) --only latency,prefix_mass,reliability,live $(MEASURED)
 
 test: $(VENV)/test ## set up and run every test
-	$(BIN)/python -m pytest -n 2 --dist loadfile --ignore tests/test_sweep_launchers.py
-	$(BIN)/python -m pytest tests/test_sweep_launchers.py  # forks, kills and signals: a process of its own
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 sweep-test: $(VENV)/test ## 300 runs, killed three times and resumed, two sweeps at once: the same bytes
 	SWEEP_RUNS=300 $(BIN)/python -m pytest -q tests/test_sweep_killed.py
