@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.results.facts import Facts
-from simulator.results.open_requests import KeptWorkload, OpenRequests
+from simulator.results.open_requests import Ended, KeptWorkload, OpenRequests
 from simulator.results.quantiles import ERROR, LEAST, PERCENTILES, Samples, Sketch, statistics
 from simulator.results.sums import AnchorCounts
-from simulator.results.window import FULL_BATCH, STEADY, WHOLE_RUN, Completions, Ended, find_window
+from simulator.results.window import FULL_BATCH, STEADY, WHOLE_RUN, Completions, find_window
 
 # ---------------------------------------------------------------- the window
 

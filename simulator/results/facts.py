@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,21 +57,22 @@ class Facts:
         return float(np.max(finish_s, initial=0.0, where=~np.isnan(finish_s)))
 
 
-def filled(steps: Columns) -> Columns:
-    """`steps` with all columns, in their order: zeros for those that may be missing."""
-    zeros = np.zeros(len(steps["time_s"]))
-    given = dict.fromkeys(DEFAULT, zeros) | steps
-    kinds = STEP_COLUMNS | {name: float for name in steps if name not in STEP_COLUMNS}
-    return {name: np.asarray(given[name], kind) for name, kind in kinds.items()}
+def joined(parts: Iterable[Columns]) -> Columns:
+    """One table of several with the same columns, one behind the other."""
+    parts = list(parts)
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def step_totals(steps: Columns, rounds: Columns, first: int = 0) -> Columns:
-    """Columns of the steps that are sums over their parts or their rounds, step by step.
+def whole_steps(steps: Columns, rounds: Columns, first: int = 0) -> Columns:
+    """`steps` with all columns: zeros for `DEFAULT`, and sums over parts and rounds of each.
 
     Args:
         first: number of the first step.
     """
     count, batch = len(steps["time_s"]), steps["batch"]
+    given = dict.fromkeys(DEFAULT, np.zeros(count)) | steps
+    kinds = STEP_COLUMNS | {name: float for name in steps if name not in STEP_COLUMNS}
+    steps = {name: np.asarray(given[name], kind) for name, kind in kinds.items()}
     begins = np.concatenate([[0], np.cumsum(batch)])  # of each step's rounds
 
     def per_step(name: str) -> np.ndarray:
@@ -80,7 +82,7 @@ def step_totals(steps: Columns, rounds: Columns, first: int = 0) -> Columns:
         return until[begins[1:]] - until[begins[:-1]]  # a step may have no rounds
 
     nodes = per_step("width")
-    return {
+    return steps | {
         "step": np.arange(first, first + count),
         "step_s": steps["draft_s"] + steps["verify_s"] + steps["host_s"] + steps["chunk_s"],
         "draft_nodes": nodes,

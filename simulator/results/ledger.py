@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simulator.results.facts import (
-    DEFAULT,
     REQUEST_COLUMNS,
     ROUND_COLUMNS,
     STEP_COLUMNS,
@@ -20,16 +19,16 @@ from simulator.results.facts import (
     TOTALS,
     Columns,
     Facts,
-    filled,
-    step_totals,
+    joined,
+    whole_steps,
 )
 from simulator.results.files import REQUESTS, STEPS, RunFiles, named_requests, named_steps
-from simulator.results.fold import fold
+from simulator.results.fold import fold, fold_long
 from simulator.results.invariants import Accounts
-from simulator.results.open_requests import KeptWorkload, OpenRequests
+from simulator.results.open_requests import Ended, KeptWorkload, OpenRequests
 from simulator.results.quantiles import EXACT
 from simulator.results.sums import Sums
-from simulator.results.window import Completions, Ended, Window, window_of
+from simulator.results.window import Completions, Window, window_of
 
 if TYPE_CHECKING:
     from simulator.cost import StepTime
@@ -90,13 +89,9 @@ class Ledger:
         self._waiting: deque[tuple[Columns, Columns]] = deque()  # steps, and their rounds
         self._waiting_rounds = 0
         self._tables: dict[str, Columns] = {}
-        self._fold_rounds = fold
+        self._fold_rounds = fold if self.hold else fold_long
         if self.hold:
             self._open.add(np.arange(len(workload)))
-        else:
-            from simulator.results.fold_long import fold_long
-
-            self._fold_rounds = fold_long
 
     # ---------------------------------------------------------------- one event after another
 
@@ -160,8 +155,14 @@ class Ledger:
         Raises:
             ValueError: a further column that another step lacks, or whose name is not free.
         """
-        if self._extra is None or extra_s.keys() != self._extra.keys():
-            self._check_extra(extra_s)
+        if self._extra is None:
+            odd = [name for name in extra_s if name in _TAKEN or not name.endswith("_s")]
+            if odd:
+                raise ValueError(f"step column {odd[0]!r}; accepted: a new name that ends in _s")
+            self._extra = dict.fromkeys(sorted(extra_s), float)
+        elif extra_s.keys() != self._extra.keys():
+            known = tuple(self._extra)
+            raise ValueError(f"step columns {tuple(extra_s)}; accepted: {known}, as in other steps")
         here = serving or _ALONE
         self._lines.append(
             (
@@ -189,15 +190,6 @@ class Ledger:
         self._noted_rounds += load.batch
         if max(self._noted_rounds, len(self._lines)) >= self._block:
             self._flush()
-
-    def _check_extra(self, extra_s: dict[str, float]) -> None:
-        if self._extra is not None:
-            known = tuple(self._extra)
-            raise ValueError(f"step columns {tuple(extra_s)}; accepted: {known}, as in other steps")
-        odd = [name for name in extra_s if name in _TAKEN or not name.endswith("_s")]
-        if odd:
-            raise ValueError(f"step column {odd[0]!r}; accepted: a new name that ends in _s")
-        self._extra = dict.fromkeys(sorted(extra_s), float)
 
     # ---------------------------------------------------------------- many at once
 
@@ -236,12 +228,13 @@ class Ledger:
             kinds = STEP_COLUMNS | self._extra
             self._take_steps(
                 {n: np.array(v, kinds[n]) for n, v in zip(kinds, zip(*lines), strict=True)},
-                {n: _whole(parts) for n, parts in zip(ROUND_COLUMNS, zip(*rounds), strict=True)},
+                {
+                    name: np.concatenate(parts).astype(np.int64, copy=False)
+                    for name, parts in zip(ROUND_COLUMNS, zip(*rounds), strict=True)
+                },
             )
-        request, time_s = self._taken("rejected")
-        self._open["rejected"][self._open.places(request)] = True
-        self._end(request, time_s)
-        self._take_times("finish_s", *self._taken("finish_s"))
+        for name in ("rejected", "finish_s"):
+            self._take_times(name, *self._taken(name))
         self._noted = 0
         self._settle_enough()
 
@@ -257,24 +250,18 @@ class Ledger:
         if name == "admitted_s":  # again after a preemption: the first time counts
             fresh = np.isnan(self._open[name][place])
             place, time_s = place[fresh][::-1], time_s[fresh][::-1]
-        self._open[name][place] = time_s
+        self._open[name][place] = True if name == "rejected" else time_s
         if name == "finish_s":
             self._completions.note(time_s)
-            self._end(request, time_s)
-
-    def _end(self, request: np.ndarray, time_s: np.ndarray) -> None:
-        """(n,) requests finish, or are rejected; those of a held run stay."""
-        if not self.hold:
+        if name in ("finish_s", "rejected") and not self.hold:
             self._ended.add(request, time_s)
 
     def _take_steps(self, steps: Columns, rounds: Columns) -> None:
         """Let steps and rounds wait, with all columns."""
         number = len(steps["time_s"])
         if number:
-            steps = filled(steps)
-            steps |= step_totals(steps, rounds, self._noted_steps)
+            self._waiting.append((whole_steps(steps, rounds, self._noted_steps), rounds))
             self._noted_steps += number
-            self._waiting.append((steps, rounds))
             self._waiting_rounds += len(rounds["request"])
 
     # ---------------------------------------------------------------- what is settled is folded
@@ -348,14 +335,17 @@ class Ledger:
         self._flush()
         if self.hold:
             self._open.know((workload or self.workload).block(0, len(self.workload)))
-            self._waiting = deque([_joined(self._waiting)] if self._waiting else [])
+            if self._waiting:
+                self._waiting = deque([tuple(map(joined, zip(*self._waiting, strict=True)))])
             clients, ramp = self.workload.clients, self.workload.ramp
             window = window_of(self._open["finish_s"], clients, ramp)
         else:
             self._know()
             window = self._completions.window()
         if not self._noted_steps:
-            self._fold(*_nothing(), window)
+            none = {name: np.zeros(0, kind) for name, kind in STEP_COLUMNS.items()}
+            rounds = dict.fromkeys(ROUND_COLUMNS, np.zeros(0, np.int64))
+            self._fold(whole_steps(none, rounds), rounds, window)
         self._settle(window, np.inf)
         self._release(np.array(self._open["request"]), window)  # those that did not end
         self.sums.window = window
@@ -388,24 +378,3 @@ def open_ledger(workload: Workload | LazyWorkload, folder: Path, sums: Sums) -> 
 
 def _ends_s(steps: Columns) -> np.ndarray:
     return steps["time_s"] + steps["step_s"]
-
-
-def _joined(blocks) -> tuple[Columns, Columns]:
-    """Steps and rounds of all blocks."""
-    steps, rounds = (
-        {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        for parts in zip(*blocks, strict=True)
-    )
-    return steps, rounds
-
-
-def _whole(parts) -> np.ndarray:
-    return np.concatenate(parts).astype(np.int64, copy=False)
-
-
-def _nothing() -> tuple[Columns, Columns]:
-    """No steps and no rounds, with all columns."""
-    rounds = {name: np.zeros(0, np.int64) for name in ROUND_COLUMNS}
-    given = {name: np.zeros(0, kind) for name, kind in STEP_COLUMNS.items() if name not in DEFAULT}
-    steps = filled(given)
-    return steps | step_totals(steps, rounds), rounds

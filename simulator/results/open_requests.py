@@ -1,7 +1,4 @@
-"""Requests that are not settled yet: a table that grows at one end and is thinned out.
-
-And the workload, of which what was read is kept until the table asks for it.
-"""
+"""What a ledger holds of requests that are not settled yet: their rows, ends and workload."""
 
 from __future__ import annotations
 
@@ -9,35 +6,33 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simulator.results.facts import REQUEST_COLUMNS, Columns
+from simulator.results.facts import REQUEST_COLUMNS, Columns, joined
 from simulator.results.fold import ADDED
 
 if TYPE_CHECKING:
     from simulator.engine.arrivals import LazyWorkload, Workload
 
 WORK = ("sequence", "domain", "prompt_tokens", "output_tokens", "warmup")  # of a workload
-_ALL = tuple(dict.fromkeys((*REQUEST_COLUMNS, *ADDED)))
 _SPAN = 1 << 22  # request numbers that a direct lookup may span
 
 
-def _blank(name: str):
-    """What a column holds of a request that has just arrived."""
+def _blank(name: str, count: int) -> np.ndarray:
+    """What a column holds of requests that have just arrived."""
     if name.endswith("_s"):
-        return np.nan
-    return False if name in ("warmup", "rejected") else 0
+        return np.full(count, np.nan)
+    return np.zeros(count, bool if name in ("warmup", "rejected") else np.int64)
 
 
 class OpenRequests:
     """Columns by name, their rows by request number, rising."""
 
     def __init__(self) -> None:
-        self._columns = {name: np.full(64, _blank(name)) for name in _ALL}
-        self._count = 0
+        self._columns = {name: _blank(name, 0) for name in (*REQUEST_COLUMNS, *ADDED)}
         self._known = 0  # rows whose `WORK` is known: the first ones
 
     def __getitem__(self, name: str) -> np.ndarray:
         """A column, to be read and written."""
-        return self._columns[name][: self._count]
+        return self._columns[name]
 
     def add(self, request: np.ndarray) -> None:
         """(n,) requests, of larger numbers than those before, and rising.
@@ -48,18 +43,8 @@ class OpenRequests:
         numbers = np.concatenate([self["request"][-1:], request])
         if np.any(numbers[1:] <= numbers[:-1]):
             raise ValueError("requests arrive out of order; accepted: rising numbers")
-        first, self._count = self._count, self._count + len(request)
-        size = len(self._columns["request"])
-        if self._count > size:
-            self._grow(max(2 * size, self._count))
-        for name, column in self._columns.items():
-            column[first : self._count] = _blank(name)
-        self["request"][first:] = request
-
-    def _grow(self, size: int) -> None:
-        for name, column in self._columns.items():
-            self._columns[name] = np.empty(size, column.dtype)
-            self._columns[name][: len(column)] = column
+        more = {name: _blank(name, len(request)) for name in self._columns} | {"request": request}
+        self._columns = joined([self._columns, more])
 
     @property
     def unknown(self) -> np.ndarray:
@@ -70,7 +55,7 @@ class OpenRequests:
         """`WORK` of the first (n,) unknown requests."""
         last = self._known + len(columns.get("sequence", ()))
         for name in WORK if columns else ():
-            self._columns[name][self._known : last] = columns[name]
+            self[name][self._known : last] = columns[name]
         self._known = last
 
     def places(self, request: np.ndarray, served: bool = False) -> np.ndarray:
@@ -106,13 +91,33 @@ class OpenRequests:
 
     def drop(self, place: np.ndarray) -> None:
         """Forget rows."""
-        keep = np.ones(self._count, bool)
+        keep = np.ones(len(self["request"]), bool)
         keep[place] = False
         self._known = int(np.count_nonzero(keep[: self._known]))
-        kept = np.flatnonzero(keep)
-        for column in self._columns.values():
-            column[: len(kept)] = column[kept]
-        self._count = len(kept)
+        self._columns = {name: column[keep] for name, column in self._columns.items()}
+
+
+class Ended:
+    """Requests that are over, in the order of time, of equals in that of being noted."""
+
+    def __init__(self) -> None:
+        self._request, self._time_s = np.zeros(0, np.int64), np.zeros(0)
+
+    def __len__(self) -> int:
+        return len(self._request)
+
+    def add(self, request: np.ndarray, time_s: np.ndarray) -> None:
+        """(n,) requests that ended, or were rejected, no earlier than any that `until` gave."""
+        self._request = np.concatenate([self._request, request])
+        self._time_s = np.concatenate([self._time_s, time_s])
+
+    def until(self, time_s: float) -> np.ndarray:
+        """(n,) requests that ended before `time_s`, which are forgotten here."""
+        order = np.argsort(self._time_s, kind="stable")
+        request, times_s = self._request[order], self._time_s[order]
+        count = int(np.searchsorted(times_s, time_s))
+        self._request, self._time_s = request[count:], times_s[count:]
+        return request[:count]
 
 
 class KeptWorkload:
@@ -144,8 +149,7 @@ class KeptWorkload:
             raise ValueError(f"requests {self._end} to {first - 1} were not read")
         if end > self._end:
             more = {name: columns[name][self._end - first :] for name in WORK}
-            held = self._held or {name: column[:0] for name, column in more.items()}
-            self._held = {name: np.concatenate([held[name], more[name]]) for name in WORK}
+            self._held = joined([self._held, more]) if self._held else more
             self._end = end
         return columns
 

@@ -113,37 +113,3 @@ class Completions:
             if end_s > self._start_s:
                 return Window(self._kind, self._start_s, end_s)
         return Window(WHOLE_RUN, 0.0, self.last_s)
-
-
-# ---------------- Requests that are over, in the order they ended, until they are settled.
-
-
-class Ended:
-    """(request, time) in the order of time, of equals in that of being noted."""
-
-    def __init__(self) -> None:
-        self._requests: list[np.ndarray] = []
-        self._times: list[np.ndarray] = []
-        self._count = 0
-
-    def __len__(self) -> int:
-        return self._count
-
-    def add(self, request: np.ndarray, time_s: np.ndarray) -> None:
-        """(n,) requests that ended, or were rejected, no earlier than any that `until` gave."""
-        if len(request):
-            self._requests.append(request)
-            self._times.append(time_s)
-            self._count += len(request)
-
-    def until(self, time_s: float) -> np.ndarray:
-        """(n,) requests that ended before `time_s`, which are forgotten here."""
-        if not self._count:
-            return np.zeros(0, np.int64)
-        requests, times = np.concatenate(self._requests), np.concatenate(self._times)
-        order = np.argsort(times, kind="stable")
-        requests, times = requests[order], times[order]
-        count = int(np.searchsorted(times, time_s))
-        self._requests, self._times = [requests[count:]], [times[count:]]
-        self._count -= count
-        return requests[:count]
