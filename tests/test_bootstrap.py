@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simulator.results.latency import throughput, window_tokens
+from simulator.results.latency import window_tokens
+from simulator.results.sums import Sums as RunSums
 from simulator.results.window import find_window
 from tests.serving import ConstantCost, Watched, serve
 from tests.synthetic import make_pool
@@ -108,7 +109,7 @@ def test_the_sums_are_the_reported_throughput(many, prompt_token_s):
     load = {"max_concurrency": 5, "num_prompts": 60}
     cost = ConstantCost(prompt_token_s=prompt_token_s)
     facts, window, found = by_prompt(many, 3, np.arange(30), load, cost)
-    numbers = throughput(facts, window)
+    numbers = RunSums.of(facts, window).throughput()
     assert window_tokens(facts, window).sum() == numbers["window"]["tokens"]
     assert found.per.sum() == pytest.approx(5 * window.seconds, rel=1e-12)
     assert found.value == pytest.approx(numbers["output_throughput"], rel=1e-12)
@@ -119,7 +120,7 @@ def test_queueing_clients_are_in_the_sums(many):
     load = {"max_concurrency": 7, "num_prompts": 60, "max_num_seqs": 3}
     facts, window, found = by_prompt(many, 3, np.arange(30), load)
     assert found.per.sum() == pytest.approx(7 * window.seconds, rel=1e-12)
-    expected = throughput(facts, window)["output_throughput"]
+    expected = RunSums.of(facts, window).throughput()["output_throughput"]
     assert found.value == pytest.approx(expected, rel=1e-12)
 
 

@@ -10,7 +10,7 @@ import pytest
 from simulator.cli.main import folder_name, main
 from simulator.cost import LatencyProfile, StepCost, VerifyRow, find_profile
 from simulator.orders import ChainOrder, build_order, cache, order_table
-from simulator.results.goodput import meets
+from simulator.results.latency import meets
 from simulator.results.window import FULL_BATCH, Window
 from tests.synthetic import make_pool
 from traces.common.errors import InputError

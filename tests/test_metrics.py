@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from simulator.results.facts import Facts
-from simulator.results.goodput import meets, parse_goodput
-from simulator.results.latency import chunk_gaps, request_times, throughput
+from simulator.results.latency import chunk_gaps, meets, parse_goodput, request_times
 from simulator.results.quantiles import statistics
 from simulator.results.sums import JainSums, StepSums, Sums
 from simulator.results.window import find_window
@@ -96,8 +95,7 @@ def test_latency_by_hand(by_hand):
 
 def test_throughput_by_hand(by_hand):
     """The whole run: 3 requests, 8 tokens of rounds + 3 first tokens, 60 prompt tokens, 1.5 s."""
-    numbers = throughput(by_hand, find_window(by_hand))
-    assert Sums.of(by_hand).throughput() == numbers
+    numbers = Sums.of(by_hand).throughput()
     assert numbers["window"] == {
         "kind": "whole run",
         "start_s": 0.0,
@@ -316,7 +314,7 @@ def test_window_counts_what_happens_between_its_completions():
     recording = make_geometric(0.5, np.random.default_rng(0), sequences=3, length=3, depths=2)
     facts = serve(recording, Plain(), max_concurrency=1, num_prompts=4)
     window = find_window(facts)
-    numbers = throughput(facts, window)["window"]
+    numbers = Sums.of(facts).throughput()["window"]
     assert (numbers["requests"], numbers["tokens"], numbers["first_tokens"]) == (3, 9, 3)
     assert window.seconds == 6 * facts.steps["step_s"][0]
     assert math.isclose(Sums.of(facts).latency()["mean_tpot_ms"], 7.8125)
@@ -324,14 +322,18 @@ def test_window_counts_what_happens_between_its_completions():
 
 def test_acceptance_in_the_counts_of_vllm():
     # five drafts of 4 nodes accept 0, 1, 1, 3, 0: depth 1 three times, depths 2 and 3 once
-    counts = StepSums(1, rounds=5, verified=20, accepting=np.array([2, 2, 0, 1, 0])).acceptance()
+    steps = StepSums(1)
+    steps.sums["batch"], steps.verified, steps.accepting = 5, 20, np.array([2, 2, 0, 1, 0])
+    counts = steps.acceptance()
     assert counts["acceptance_rate_by_depth"] == [3 / 5, 1 / 3, 1]
     assert counts["spec_decode_num_drafts"] == 5
     assert counts["spec_decode_accepted_tokens"] == 5
     assert counts["spec_decode_acceptance_rate"] == 25.0
     assert counts["spec_decode_acceptance_length"] == 2.0
     assert counts["spec_decode_per_position_acceptance_rates"] == [0.6, 0.2, 0.2]
-    none = StepSums(1, rounds=3).acceptance()  # of plain decoding
+    steps = StepSums(1)
+    steps.sums["batch"] = 3
+    none = steps.acceptance()  # of plain decoding
     assert none["acceptance_length"] == 1.0
     assert none["spec_decode_acceptance_rate"] is None
     assert none["acceptance_rate_by_depth"] == []

@@ -17,7 +17,7 @@ from simulator.engine.arrivals import Workload
 from simulator.engine.fleet import Fleet
 from simulator.orders import build_order
 from simulator.results.facts import Facts
-from simulator.results.latency import chunk_gaps, request_times, throughput
+from simulator.results.latency import chunk_gaps, request_times
 from simulator.results.ledger import Ledger
 from simulator.results.sums import Sums
 from simulator.results.window import FULL_BATCH, WHOLE_RUN, Window, find_window
@@ -151,7 +151,7 @@ def test_running_requests_wait_for_a_prefill(threes):
     assert units(chunk_gaps(facts, window)) == [4, 9, 4, 9, 4, 4]
     assert units(request_times(requests)["ttft"]) == [5, 8, 16]
     assert Sums.of(facts, window).prefill_s == 15 * U
-    numbers = throughput(facts, window)
+    numbers = Sums.of(facts, window).throughput()
     assert numbers["output_throughput"] == pytest.approx(9 / (31 * U))
     assert numbers["window"]["first_tokens"] == 3
 
@@ -215,7 +215,7 @@ def test_a_run_of_one_token_requests_alone_takes_its_prefills(short):
     prompts = short["prompt_len"][[0, 2, 0, 2]]
     assert units(facts.requests["finish_s"]) == np.cumsum(prompts).tolist()
     assert find_window(facts).kind == WHOLE_RUN
-    assert throughput(facts, find_window(facts))["window"]["tokens"] == 4
+    assert Sums.of(facts).throughput()["window"]["tokens"] == 4
 
 
 def test_little_and_the_window_hold_with_prefill():

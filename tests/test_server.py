@@ -10,7 +10,8 @@ import pytest
 from simulator.engine.arrivals import Workload
 from simulator.orders import BestFirstOrder, ChainOrder, StaticOrder, build_order
 from simulator.policy import Draft, Load, Policy
-from simulator.results.latency import request_times, throughput
+from simulator.results.latency import request_times
+from simulator.results.sums import Sums
 from simulator.results.window import find_window
 from tests.serving import STEP_S, ConstantCost, Plain, Watched, serve
 from tests.synthetic import make_geometric, make_pool
@@ -75,7 +76,7 @@ def test_accepted_is_what_the_orders_say_and_committed_is_clipped(recording):
 def test_plain_decoding_gives_one_token_per_step_and_slot(even):
     """K clients, constant steps: B / step tokens per second, the prefills' free tokens apart."""
     facts = serve(even, Plain(), max_concurrency=4, num_prompts=60)
-    numbers = throughput(facts, find_window(facts))
+    numbers = Sums.of(facts).throughput()
     window = numbers["window"]
     seconds = window["end_s"] - window["start_s"]
     assert window["kind"] == "full batch"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
-from simulator.results.goodput import parse_goodput
+from simulator.results.latency import parse_goodput
 from traces.common.errors import InputError
 from traces.common.settings import (
     LARGEST,

@@ -1,12 +1,13 @@
-"""Throughput and latency by vLLM's definitions and key names, from the tables of a run.
+"""Latencies of requests by vLLM's definitions and key names, and the objectives they are held to.
 
-Everything counts the window (see `results.window`): tokens of its steps and of the prefills in
-it, requests that end in it. Latencies leave out warm-up requests, which start in the middle, and
-requests that never end, such as rejected ones.
+They leave out warm-up requests, which start in the middle, and requests that never end, such as
+rejected ones.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,9 @@ import numpy as np
 from simulator.results.facts import Columns, Facts
 from simulator.results.fold import fold_facts
 from simulator.results.window import Window
+from traces.common.errors import InputError
+
+OBJECTIVES = ("ttft", "tpot", "e2el")
 
 
 def request_times(requests: Columns) -> Columns:
@@ -40,45 +44,50 @@ def chunk_gaps(facts: Facts, window: Window) -> np.ndarray:
 
 def window_tokens(facts: Facts, window: Window) -> np.ndarray:
     """Tokens that each request emits inside the window: (N,) int64, `throughput`'s by request."""
-    rounds, inside = facts.rounds, window.steps(facts)[facts.rounds["step"]]
-    count = len(facts.requests["finish_s"])
-    decoded = np.bincount(rounds["request"][inside], rounds["committed"][inside], count)
-    return decoded.astype(np.int64) + window.admitted(facts)
+    return fold_facts(facts, window)[0]["in_tokens"] + window.admitted(facts)
 
 
-def throughput(facts: Facts, window: Window) -> dict[str, Any]:
-    """Request, output and total token throughput, and what they count."""
-    admitted = window.admitted(facts)
-    return throughput_numbers(
-        window,
-        decoded=int(facts.steps["committed"][window.steps(facts)].sum()),
-        first=int(np.count_nonzero(admitted)),
-        prompts=int(facts.requests["prompt_tokens"][admitted].sum()),
-        ended=int(np.count_nonzero(window.requests(facts))),
-    )
+def parse_goodput(value: Any) -> dict[str, float] | None:
+    """Objectives in milliseconds from ``"ttft:500 tpot:50"``, a list of pairs, or a mapping.
+
+    Raises:
+        InputError: an unknown objective, one named twice, or a limit that is not above 0.
+    """
+    if value is None:
+        return None
+    words = value.split() if isinstance(value, str) else value
+    pairs, limits = [], {}
+    try:
+        for word in [words] if isinstance(words, Mapping) else words:
+            # `- ttft: 500` in a YAML list, or a text
+            pairs += word.items() if isinstance(word, Mapping) else [str(word).split(":")]
+        limits = {name: math.nan if limit is True else float(limit) for name, limit in pairs}
+    except (TypeError, ValueError):
+        pass
+    known = limits.keys() <= set(OBJECTIVES) and len(limits) == len(pairs)
+    if not limits or not known or not all(0 < limit < math.inf for limit in limits.values()):
+        raise InputError(
+            f"goodput is {value!r}; accepted: pairs of {', '.join(OBJECTIVES)} and milliseconds, "
+            'such as "ttft:500 tpot:50", or null'
+        )
+    return limits
 
 
-def throughput_numbers(
-    window: Window, *, decoded: int, first: int, prompts: int, ended: int
-) -> dict[str, Any]:
-    """`throughput` of the window's tokens: of its steps, first ones, of the prompts behind them."""
-    return {
-        "window": {
-            "kind": window.kind,
-            "start_s": window.start_s,
-            "end_s": window.end_s,
-            "requests": ended,
-            "tokens": decoded + first,
-            "first_tokens": first,  # emitted by prefill, not by steps
-        },
-        "total_input_tokens": prompts,
-        "total_output_tokens": decoded + first,
-        "request_throughput": _rate(ended, window.seconds),
-        "output_throughput": _rate(decoded + first, window.seconds),
-        "total_token_throughput": _rate(decoded + first + prompts, window.seconds),
-    }
+def meets(limits: Mapping[str, float], times_s: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Whether each request meets every objective: (n,) bool.
 
+    A request without a first token or an end (rejected, or still there when the run ended) meets
+    none, whatever is asked.
 
-def _rate(amount: int, seconds: float) -> float | None:
-    """None for a run that takes no time (only one-token requests)."""
-    return amount / seconds if seconds > 0 else None
+    Args:
+        limits: milliseconds by objective.
+        times_s: (n,) seconds by objective; a NaN TPOT (of a one-token request) meets any.
+    """
+    size = len(next(iter(times_s.values())))
+    missed = np.zeros(size, bool)
+    for name in ("ttft", "e2el"):
+        if name in times_s:
+            missed |= np.isnan(times_s[name])
+    for name, limit_ms in limits.items():
+        missed |= times_s[name] * 1e3 > limit_ms
+    return ~missed

@@ -14,11 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from simulator.cost import Source, shares
+from simulator.cost import shares
 from simulator.results.facts import Columns, Facts
 from simulator.results.fold import Folded, fold_facts
-from simulator.results.goodput import OBJECTIVES, meets
-from simulator.results.latency import request_times, throughput_numbers
+from simulator.results.latency import OBJECTIVES, meets, request_times
 from simulator.results.quantiles import ERROR, Samples
 from simulator.results.window import Window, find_window
 from traces.recordings.recording import Recording
@@ -32,34 +31,25 @@ PARTS = {
 }
 
 
-@dataclass(slots=True)
+COUNTED = ("batch", "committed", "draft_nodes", "packed_tokens", "executed_tokens")
+
+
 class StepSums:
     """Sums over the steps of a window, and over all steps of the run."""
 
-    replicas: int
-    # of the window
-    steps: int = 0
-    rounds: int = 0
-    committed: int = 0
-    nodes: int = 0
-    verified: int = 0  # nodes of steps that paid a draft
-    accepting: np.ndarray = field(default_factory=lambda: np.zeros(1, np.int64))
-    # accepting: (deepest + 1,) rounds that paid a draft, by draft tokens accepted
-    packed: int = 0
-    executed: int = 0
-    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PARTS, 0.0))
-    replica_tokens: np.ndarray = field(init=False)  # (R,) committed
-    replica_s: np.ndarray = field(init=False)  # (R,) of its steps
-    # of the whole run
-    order_ties: int = 0
-    prefill_tokens: int = 0
-    kv_blocks_peak: int = 0
-    source_steps: Counter[int] = field(default_factory=Counter)
-    source_s: Counter[int] = field(default_factory=Counter)
-
-    def __post_init__(self) -> None:
-        self.replica_tokens = np.zeros(self.replicas, np.int64)
-        self.replica_s = np.zeros(self.replicas)
+    def __init__(self, replicas: int) -> None:
+        # of the window
+        self.steps = 0
+        self.sums: dict[str, float] = dict.fromkeys((*COUNTED, *PARTS.values()), 0)  # of columns
+        self.verified = 0  # nodes of steps that paid a draft
+        # (deepest + 1,) rounds that paid a draft, by draft tokens accepted
+        self.accepting = np.zeros(1, np.int64)
+        self.replica_tokens = np.zeros(replicas, np.int64)  # committed
+        self.replica_s = np.zeros(replicas)  # of its steps
+        # of the whole run
+        self.order_ties = self.kv_blocks_peak = 0
+        self.source_steps: Counter[int] = Counter()
+        self.source_s: Counter[int] = Counter()
 
     def add(self, steps: Columns, inside: np.ndarray, accepting: np.ndarray) -> None:
         """Take (S,) steps in.
@@ -68,36 +58,22 @@ class StepSums:
             inside: (S,) bool, whether each lies in the window.
             accepting: (d + 1,) rounds in the window that paid a draft, by tokens accepted.
         """
-        self._add_all(steps)
-        self.accepting = _added(self.accepting, accepting)
-        if not inside.any():
-            return
-        self.steps += int(np.count_nonzero(inside))
-        for part, name in PARTS.items():
-            self.seconds[part] += float(steps[name][inside].sum())
-        self.rounds += int(steps["batch"][inside].sum())
-        self.committed += int(steps["committed"][inside].sum())
-        self.nodes += int(steps["draft_nodes"][inside].sum())
-        self.verified += int(steps["draft_nodes"][inside & steps["drafted"]].sum())
-        self.packed += int(steps["packed_tokens"][inside].sum())
-        self.executed += int(steps["executed_tokens"][inside].sum())
-        if self.replicas > 1:
-            replica = steps["replica"][inside]
-            self.replica_tokens += self._by_replica(replica, steps["committed"][inside])
-            self.replica_s += np.bincount(replica, steps["step_s"][inside], self.replicas)
-
-    def _by_replica(self, replica: np.ndarray, tokens: np.ndarray) -> np.ndarray:
-        return np.bincount(replica, tokens, self.replicas).astype(np.int64)
-
-    def _add_all(self, steps: Columns) -> None:
         self.order_ties += int(steps["order_ties"].sum())
-        self.prefill_tokens += int(steps["prefill_tokens"].sum())
         self.kv_blocks_peak = max(self.kv_blocks_peak, int(steps["kv_blocks"].max(initial=0)))
-        source, step_s = steps["source"], steps["step_s"]
-        for kind in np.flatnonzero(np.bincount(source)).tolist():
-            this = source == kind
+        for kind in np.flatnonzero(np.bincount(steps["source"])).tolist():
+            this = steps["source"] == kind
             self.source_steps[kind] += int(np.count_nonzero(this))
-            self.source_s[kind] += float(step_s[this].sum())
+            self.source_s[kind] += float(steps["step_s"][this].sum())
+        self.accepting = _added(self.accepting, accepting)
+        self.steps += int(np.count_nonzero(inside))
+        for name in self.sums:
+            self.sums[name] += steps[name][inside].sum().item()
+        self.verified += int(steps["draft_nodes"][inside & steps["drafted"]].sum())
+        replica, size = steps["replica"][inside], len(self.replica_s)
+        if size > 1:
+            tokens = np.bincount(replica, steps["committed"][inside], size)
+            self.replica_tokens += tokens.astype(np.int64)
+            self.replica_s += np.bincount(replica, steps["step_s"][inside], size)
 
     def acceptance(self) -> dict[str, Any]:
         """Acceptance over the window's rounds, and its counts under vLLM's benchmark keys.
@@ -107,40 +83,45 @@ class StepSums:
         token. vLLM's acceptance rate is in percent, and its rates per position are not
         conditional: drafts that accepted depth d over all drafts.
         """
-        reached = _reaching(self.accepting)
+        some = np.flatnonzero(self.accepting)
+        deepest = int(some[-1]) if len(some) else 0
+        # (deepest + 1,) rounds that accept at least so many; those that did not verify a depth
+        # count as ones that did not accept it
+        reached = self.accepting[: deepest + 1][::-1].cumsum()[::-1]
         drafts, total = int(self.accepting.sum()), int(reached[1:].sum())
-        length = 1.0 + total / drafts if drafts else None
-        share = total / self.verified if self.verified else None
-        rounds = self.rounds
+        length, rounds = 1.0 + total / drafts if drafts else None, self.sums["batch"]
         return {
             "acceptance_length": length or (1.0 if rounds else None),
-            "committed_round_length": self.committed / rounds if rounds else None,
-            "draft_nodes_per_request": self.nodes / rounds if rounds else None,
-            "share_verified_accepted": share,
+            "committed_round_length": _over(self.sums["committed"], rounds),
+            "draft_nodes_per_request": _over(self.sums["draft_nodes"], rounds),
+            "share_verified_accepted": _over(total, self.verified),
             "acceptance_rate_by_depth": [int(n) / int(less) for less, n in pairwise(reached)],
             "spec_decode_num_drafts": drafts,
             "spec_decode_draft_tokens": self.verified,
             "spec_decode_accepted_tokens": total,
-            "spec_decode_acceptance_rate": 100 * total / self.verified if self.verified else None,
+            "spec_decode_acceptance_rate": _over(100 * total, self.verified),
             "spec_decode_acceptance_length": length,
             "spec_decode_per_position_acceptance_rates": [int(n) / drafts for n in reached[1:]],
         }
 
     def step_ms(self) -> dict[str, float | None]:
         """Mean milliseconds of a step by part."""
-        if not self.steps:
-            return dict.fromkeys(PARTS)
-        return {part: seconds / self.steps * 1e3 for part, seconds in self.seconds.items()}
+        mean_s = {part: _over(self.sums[name], self.steps) for part, name in PARTS.items()}
+        return {part: None if one is None else one * 1e3 for part, one in mean_s.items()}
 
     def padding_share(self) -> float | None:
         """Share of the verified tokens that are padding; None where executed is not known."""
-        return 1 - self.packed / self.executed if self.executed else None
+        executed = self.sums["executed_tokens"]
+        return 1 - self.sums["packed_tokens"] / executed if executed else None
 
     def cost_shares(self) -> dict[str, dict[str, float]]:
         """See `simulator.cost.shares`."""
-        counts = {Source(kind): count for kind, count in sorted(self.source_steps.items())}
-        seconds = {Source(kind): total_s for kind, total_s in sorted(self.source_s.items())}
-        return shares(counts, seconds)
+        return shares(*(dict(sorted(one.items())) for one in (self.source_steps, self.source_s)))
+
+
+def _over(amount: float, whole: float | None) -> float | None:
+    """None of nothing."""
+    return amount / whole if whole else None
 
 
 def _added(one: np.ndarray, other: np.ndarray) -> np.ndarray:
@@ -149,16 +130,6 @@ def _added(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     total = longer.copy()
     total[: len(shorter)] += shorter
     return total
-
-
-def _reaching(accepting: np.ndarray) -> np.ndarray:
-    """Rounds that accept at least so many draft tokens, up to the most that any did.
-
-    A round that did not verify a depth counts as one that did not accept it.
-    """
-    some = np.flatnonzero(accepting)
-    deepest = int(some[-1]) if len(some) else 0
-    return accepting[: deepest + 1][::-1].cumsum()[::-1]  # (deepest + 1,)
 
 
 @dataclass(slots=True)
@@ -187,98 +158,82 @@ class JainSums:
         return self.total**2 / (self.count * self.squares) if self.squares else 1.0
 
 
-@dataclass(slots=True)
+_OF_GROUP = (
+    *("in_rounds", "in_drafts", "in_accepted", "warmup", "output_tokens", "rounds"),
+    "draft_nodes",
+)
+
+
 class GroupSums:
-    """Sums over some requests: those of a domain, or all."""
+    """Sums over some requests: those of a domain, or all.
 
-    exact: int | None  # values that percentiles hold, see `Samples`
-    occurs: int = 0  # requests
-    ended: int = 0  # in the window
-    measured: int = 0  # of them, without warm-up requests
-    good: int = 0  # of them, meeting every objective
-    rounds: int = 0  # of the window
-    drafts: int = 0
-    accepted: int = 0
-    rates: JainSums = field(default_factory=JainSums)  # output tokens per second of residence
-    nodes: JainSums = field(default_factory=JainSums)  # draft nodes per round
-    times: dict[str, Samples] = field(init=False)
+    Args:
+        exact: values that percentiles hold, see `Samples`. limits: objectives in ms, or None.
+    """
 
-    def __post_init__(self) -> None:
-        self.times = {name: Samples(self.exact) for name in OBJECTIVES}
+    def __init__(self, exact: int | None, limits: Mapping[str, float] | None) -> None:
+        self.limits = limits
+        self.requests = 0
+        self.rounds = self.drafts = self.accepted = 0  # of the window
+        self.ended = 0  # in the window
+        self.measured = 0  # of them, without warm-up requests
+        self.good = 0  # of them, meeting every objective
+        self.rates = JainSums()  # output tokens per second of residence
+        self.nodes = JainSums()  # draft nodes per round
+        self.times = {name: Samples(exact) for name in OBJECTIVES}
 
-    def add(
-        self,
-        requests: Columns,
-        times_s: Columns,
-        ended: np.ndarray,
-        of: np.ndarray,
-        limits: Mapping[str, float] | None,
-    ) -> None:
-        """Take (n,) requests in.
-
-        Args:
-            times_s: see `request_times`. ended: in the window. of: whether each belongs here.
-        """
-        self.occurs += int(np.count_nonzero(of))
-        self.ended += int(np.count_nonzero(of & ended))
-        self.rounds += int(requests["in_rounds"][of].sum())
-        self.drafts += int(requests["in_drafts"][of].sum())
-        self.accepted += int(requests["in_accepted"][of].sum())
-        judged = np.flatnonzero(of & ended & ~requests["warmup"])
-        times_s = {name: values[judged] for name, values in times_s.items()}
-        self.measured += len(judged)
-        if limits is not None:
-            self.good += int(np.count_nonzero(meets(limits, times_s)))
+    def add(self, requests: Columns) -> None:
+        """Take (n,) requests in: `_OF_GROUP`, `request_times`, and `ended` in the window."""
+        self.requests += len(requests["ended"])
+        self.ended += int(np.count_nonzero(requests["ended"]))
+        self.rounds += int(requests["in_rounds"].sum())
+        self.drafts += int(requests["in_drafts"].sum())
+        self.accepted += int(requests["in_accepted"].sum())
+        judged = requests["ended"] & ~requests["warmup"]
+        requests = {name: column[judged] for name, column in requests.items()}
+        times_s = {name: requests[name] for name in OBJECTIVES}
+        self.measured += int(np.count_nonzero(judged))
+        if self.limits is not None:
+            self.good += int(np.count_nonzero(meets(self.limits, times_s)))
         for name, values in times_s.items():
             self.times[name].add(values[~np.isnan(values)] * 1e3)  # vLLM: no TPOT of one token
-        self._add_shares({n: requests[n][judged] for n in _SHARED}, times_s["e2el"])
-
-    def _add_shares(self, requests: Columns, stay_s: np.ndarray) -> None:
-        """A request that took no time, or no round, has no share there."""
-        stayed, rounds = stay_s > 0, requests["rounds"]
-        self.rates.add(requests["output_tokens"][stayed] / stay_s[stayed])
-        self.nodes.add(requests["draft_nodes"][rounds > 0] / rounds[rounds > 0])
+        # a request that took no time, or no round, has no share there
+        stayed, served = times_s["e2el"] > 0, requests["rounds"] > 0
+        self.rates.add(requests["output_tokens"][stayed] / times_s["e2el"][stayed])
+        self.nodes.add(requests["draft_nodes"][served] / requests["rounds"][served])
 
     def fairness(self) -> dict[str, float | None]:
         """Jain's indices over measured requests."""
         return {"output_tokens_per_s": self.rates.index, "draft_nodes_per_round": self.nodes.index}
 
-    @property
-    def exactly(self) -> bool:
-        """Whether all percentiles are exact."""
-        return all(samples.exact for samples in self.times.values())
-
     def goodput(self, seconds: float) -> float | None:
-        """Requests per second that meet every objective.
+        """Requests per second that meet every objective; None without objectives.
 
         The window's request throughput, times the share of its measured requests that meet them
         (a warm-up request takes a place but cannot be judged). A rejected request never ends and
         meets none, so it adds nothing.
         """
-        if not self.measured or seconds <= 0:
+        if self.limits is None or not self.measured or seconds <= 0:
             return None
         return self.good / self.measured * self.ended / seconds
 
     def latency(self) -> dict[str, float | None]:
         """Statistics of every latency."""
-        result: dict[str, float | None] = {}
-        for name, samples in self.times.items():
-            result |= samples.statistics(name)
-        return result
+        parts = [samples.statistics(name) for name, samples in self.times.items()]
+        return {key: number for part in parts for key, number in part.items()}
 
-    def acceptance_length(self) -> float | None:
-        """1 + accepted / drafts over the window's rounds, see `StepSums.acceptance`."""
-        if not self.rounds:
-            return None
-        return 1.0 + (self.accepted / self.drafts if self.drafts else 0.0)
-
-
-_SHARED = ("output_tokens", "rounds", "draft_nodes")
-_BY_DOMAIN = ("mean", "median", "p99")  # of latencies; the whole run has more
-
-
-def _chosen(latency: dict[str, float | None]) -> dict[str, float | None]:
-    return {key: value for key, value in latency.items() if key.split("_")[0] in _BY_DOMAIN}
+    def describe(self, seconds: float) -> dict[str, Any]:
+        """What the summary says of a domain: fewer statistics than of the whole run."""
+        chosen = ("mean", "median", "p99")
+        latency = self.latency().items()
+        length = 1.0 + (self.accepted / self.drafts if self.drafts else 0.0)
+        return {
+            "requests": self.measured,
+            "acceptance_length": length if self.rounds else None,  # as of `StepSums.acceptance`
+            "request_goodput": self.goodput(seconds),
+            "fairness": self.fairness(),
+            **{key: number for key, number in latency if key.split("_")[0] in chosen},
+        }
 
 
 _AT_ONCE = 1 << 12  # anchors whose pools are read together
@@ -292,9 +247,7 @@ class AnchorCounts:
 
     def add(self, anchor: np.ndarray) -> None:
         """Count (n,) rounds."""
-        counts = np.bincount(anchor, minlength=len(self.counts))
-        counts[: len(self.counts)] += self.counts
-        self.counts = counts
+        self.counts = _added(self.counts, np.bincount(anchor))
 
     def near(self, margin: np.ndarray | None, below: float) -> int | None:
         """Rounds whose two best target tokens are nearly equal.
@@ -337,8 +290,8 @@ class Sums:
     exact: int | None = None
     window: Window | None = field(init=False, default=None)  # once the run is over
     steps: StepSums = field(init=False)
-    groups: list[GroupSums] = field(init=False)  # requests by domain
     everyone: GroupSums = field(init=False)
+    groups: list[GroupSums] = field(init=False)  # requests by domain
     gaps: Samples = field(init=False)  # milliseconds between chunks
     anchors: AnchorCounts = field(init=False)
     # of the window
@@ -362,8 +315,10 @@ class Sums:
 
     def __post_init__(self) -> None:
         self.steps, self.anchors = StepSums(self.replicas), AnchorCounts()
-        self.groups = [GroupSums(self.exact) for _ in self.domains]
-        self.everyone, self.gaps = GroupSums(self.exact), Samples(self.exact)
+        self.everyone, *self.groups = (
+            GroupSums(self.exact, self.limits) for _ in (None, *self.domains)
+        )
+        self.gaps = Samples(self.exact)
         self.replica_ended, self.replica_first = np.zeros((2, self.replicas), np.int64)
         self.replica_prefill_s = np.zeros(self.replicas)
 
@@ -394,13 +349,15 @@ class Sums:
         Args:
             window: as far as it decides about them.
         """
-        facts, times_s = Facts(requests, {}, {}, None), request_times(requests)
+        facts = Facts(requests, {}, {}, None)
         ended, domain = window.requests(facts), requests["domain"]
         self._add_all(requests)
         self._add_window(facts, window, ended)
-        self.everyone.add(requests, times_s, ended, np.ones(len(ended), bool), self.limits)
+        columns = {name: requests[name] for name in _OF_GROUP} | request_times(requests)
+        columns["ended"] = ended
+        self.everyone.add(columns)
         for index, group in enumerate(self.groups):
-            group.add(requests, times_s, ended, domain == index, self.limits)
+            group.add({name: column[domain == index] for name, column in columns.items()})
 
     def _add_window(self, facts: Facts, window: Window, ended: np.ndarray) -> None:
         """Prefills take from admission to output 0: with chunks longer than what is computed."""
@@ -424,23 +381,35 @@ class Sums:
         self.completed += int(np.count_nonzero(completed))
         self.last_arrival_s = float(arrival_s[arrived].max(initial=self.last_arrival_s))
         self.last_end_s = float(finish_s[completed].max(initial=self.last_end_s))
-        for name in ("rejected", "preemptions", "hand_overs"):
-            setattr(self, name, getattr(self, name) + int(requests[name].sum()))
+        self.rejected += int(requests["rejected"].sum())
+        self.preemptions += int(requests["preemptions"].sum())
+        self.hand_overs += int(requests["hand_overs"].sum())
         self.handed_over += int(np.count_nonzero(requests["hand_overs"]))
-        longer = requests["prompt_tokens"] > self.longest_prompt
-        self.longer_prompts += int(np.count_nonzero(longer))
+        self.longer_prompts += int((requests["prompt_tokens"] > self.longest_prompt).sum())
 
     # ---------------------------------------------------------------- what they come to
 
     def throughput(self) -> dict[str, Any]:
-        """See `latency.throughput`."""
-        return throughput_numbers(
-            self.window,
-            decoded=self.steps.committed,
-            first=self.first_tokens,
-            prompts=self.prompt_tokens,
-            ended=self.everyone.ended,
-        )
+        """Request, output and total token throughput of the window, and what they count."""
+        window, first = self.window, self.first_tokens
+        tokens, ended = self.steps.sums["committed"] + first, self.everyone.ended
+        # None for a run that takes no time (only one-token requests)
+        seconds = window.seconds if window.seconds > 0 else None
+        return {
+            "window": {
+                "kind": window.kind,
+                "start_s": window.start_s,
+                "end_s": window.end_s,
+                "requests": ended,
+                "tokens": tokens,
+                "first_tokens": first,  # emitted by prefill, not by steps
+            },
+            "total_input_tokens": self.prompt_tokens,
+            "total_output_tokens": tokens,
+            "request_throughput": _over(ended, seconds),
+            "output_throughput": _over(tokens, seconds),
+            "total_token_throughput": _over(tokens + self.prompt_tokens, seconds),
+        }
 
     def latency(self) -> dict[str, float | None]:
         """Mean, median, std (population) and percentiles of TTFT, TPOT, ITL and E2EL in ms."""
@@ -450,7 +419,8 @@ class Sums:
         """The keys of a summary that are counted, whatever was run."""
         steps, everyone = self.steps, self.everyone
         rates, seconds = self.throughput(), self.window.seconds
-        output, exact = rates["output_throughput"], everyone.exactly and self.gaps.exact
+        output = rates["output_throughput"]
+        exact = all(samples.exact for samples in (self.gaps, *everyone.times.values()))
         return {
             "completed": self.completed,
             "duration": self.last_end_s,
@@ -459,10 +429,14 @@ class Sums:
             **self.latency(),
             "percentiles": "exact" if exact else "sketch",
             "percentile_error": 0.0 if exact else ERROR,
-            "request_goodput": everyone.goodput(seconds) if self.limits else None,
+            "request_goodput": everyone.goodput(seconds),
             **steps.acceptance(),
             "step_ms": steps.step_ms(),
-            "by_domain": self._by_domain(seconds),
+            "by_domain": {
+                name: group.describe(seconds)
+                for name, group in zip(self.domains, self.groups, strict=True)
+                if group.requests
+            },
             "rejected": self.rejected,
             "preemptions": self.preemptions,
             "hand_overs": self.hand_overs,
@@ -476,20 +450,6 @@ class Sums:
     def realised_rate(self) -> float | None:
         """Requests per second that arrived; random gaps of few requests miss the rate asked for."""
         return self.arrived / self.last_arrival_s if self.last_arrival_s > 0 else None
-
-    def _by_domain(self, seconds: float) -> dict[str, dict[str, Any]]:
-        """Requests, latencies, acceptance, goodput and fairness of every domain that occurs."""
-        return {
-            name: {
-                "requests": group.measured,
-                "acceptance_length": group.acceptance_length(),
-                "request_goodput": None if self.limits is None else group.goodput(seconds),
-                "fairness": group.fairness(),
-                **_chosen(group.latency()),
-            }
-            for name, group in zip(self.domains, self.groups, strict=True)
-            if group.occurs
-        }
 
     def per_replica(self, whole: bool) -> list[dict[str, Any]]:
         """Requests, output tokens and busy share of the window by replica.

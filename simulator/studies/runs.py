@@ -21,14 +21,14 @@ from simulator.engine.run import Job, identity_of, load, prepare, simulate, tabl
 from simulator.engine.settings import Settings
 from simulator.policies.loading import reason_of
 from simulator.results.facts import Facts
-from simulator.results.goodput import meets
 from simulator.results.latency import (
     chunk_gaps,
     measured,
+    meets,
     request_times,
-    throughput,
     window_tokens,
 )
+from simulator.results.sums import Sums as RunSums
 from simulator.results.window import WHOLE_RUN, Window, find_window
 from simulator.studies.steady import trend
 from traces.common.errors import InputError
@@ -194,7 +194,7 @@ def _shared_tables(recording: Recording):
 def observe(job: Job, facts: Facts, asked: Asked) -> Result:
     """What a finished run comes to; percentiles are those of its summary."""
     window, requests = find_window(facts), facts.requests
-    counted, numbers = measured(facts, window), throughput(facts, window)
+    counted, numbers = measured(facts, window), RunSums.of(facts, window).throughput()
     times = {name: values[counted] for name, values in request_times(requests).items()}
     if ITL in asked.limits:
         times[ITL] = chunk_gaps(facts, window)

@@ -11,7 +11,7 @@ from simulator.engine.inputs import choose_sequences, load_recording
 from simulator.engine.run import Job, load
 from simulator.engine.settings import Settings, read_settings
 from simulator.engine.traffic_file import Lengths
-from simulator.results.goodput import parse_goodput
+from simulator.results.latency import parse_goodput
 from simulator.studies.runs import ITL, Asked
 from simulator.studies.settings import MOST_RATE, MOST_REQUESTS, Capacity
 from traces.common.errors import InputError
