@@ -14,7 +14,7 @@ from simulator.engine.arrivals import Workload, make_workload
 from simulator.engine.fleet import Fleet
 from simulator.engine.settings import ServerSettings, Settings
 from simulator.results.facts import Facts
-from simulator.results.invariants import check_invariants
+from simulator.results.invariants import Accounts
 from simulator.results.ledger import Ledger
 from tests.serving import Plain
 from tests.synthetic import make_geometric
@@ -56,7 +56,7 @@ def served(work: Workload, cost: OwnService, **server) -> Facts:
     rules = ServerSettings(**server)
     Fleet(simpy.Environment(), Plain(), TEXT, cost, work, 1, None, ledger, rules).run()
     facts = ledger.facts()
-    check_invariants(facts)
+    Accounts.of(facts).check()
     return facts
 
 

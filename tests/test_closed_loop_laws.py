@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from simulator.engine.settings import ServerSettings
-from simulator.results.invariants import InvariantError, check_invariants
+from simulator.results.invariants import Accounts, InvariantError
 from simulator.results.window import find_window
 from tests.serving import STEP_S, ConstantCost, Plain, Watched, serve
 from tests.synthetic import make_geometric, make_pool
@@ -28,9 +28,9 @@ def busy():
 def test_littles_law_fails_where_steps_hold_others(busy):
     """One request moved between steps of unlike length: all counts agree, request-seconds do not.
 
-    `check_invariants` looks at every run; this one is good, and then it is not.
+    `Accounts` look at every run; this one is good, and then it is not.
     """
-    check_invariants(busy)
+    Accounts.of(busy).check()
     steps = busy.steps
     full, lone = (np.flatnonzero(steps["batch"] == size) for size in (2, 1))
     here, there = next(
@@ -39,13 +39,13 @@ def test_littles_law_fails_where_steps_hold_others(busy):
     batch = steps["batch"].copy()
     batch[[here, there]] = batch[[there, here]]
     with pytest.raises(InvariantError, match="Little's law: .* in steps, .* between"):
-        check_invariants(replace(busy, steps=steps | {"batch": batch}))
+        Accounts.of(replace(busy, steps=steps | {"batch": batch})).check()
 
 
 def test_littles_law_fails_where_more_wait_than_came(busy):
     queued = 2 * busy.steps["queued"] + 30
     with pytest.raises(InvariantError, match="Little's law: .* in the queue meanwhile"):
-        check_invariants(replace(busy, steps=busy.steps | {"queued": queued}))
+        Accounts.of(replace(busy, steps=busy.steps | {"queued": queued})).check()
 
 
 # ---------------------------------------------------------------- closed loops

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from simulator.results.facts import Facts
-from simulator.results.invariants import Accounts, InvariantError, check_invariants
+from simulator.results.invariants import Accounts, InvariantError
 from tests.serving import ConstantCost, Watched, serve
 from tests.synthetic import make_pool
 
@@ -62,7 +62,7 @@ def test_the_accounts_by_hand(run):
     assert (accounts.before_s, accounts.between_s) == (4.0, 2.0)
     assert (accounts.decoded, accounts.first, accounts.emitted) == (11, 2, 13)
     assert (accounts.rounds, accounts.batches, accounts.kv_blocks) == (7, 7, 5)
-    check_invariants(run, capacity=5)
+    Accounts.of(run).check(5)
 
 
 def broken(run: Facts, table: str, name: str, place: int, value) -> Facts:
@@ -92,12 +92,12 @@ def broken(run: Facts, table: str, name: str, place: int, value) -> Facts:
 )
 def test_each_way_to_break_it(run, change, message):
     with pytest.raises(InvariantError, match=message):
-        check_invariants(broken(run, *change))
+        Accounts.of(broken(run, *change)).check()
 
 
 def test_the_cache_is_not_larger_than_it_is(run):
     with pytest.raises(InvariantError, match="5 KV blocks held; there are 4"):
-        check_invariants(run, capacity=4)
+        Accounts.of(run).check(4)
 
 
 def test_littles_law_is_about_the_steps_batches(run):
@@ -112,11 +112,11 @@ def test_littles_law_is_about_the_steps_batches(run):
 def test_replicas_may_step_at_the_same_time(run):
     facts = broken(run, "steps", "time_s", 3, 7.0)
     with pytest.raises(InvariantError, match="replica 0: a step begins"):
-        check_invariants(facts)
+        Accounts.of(facts).check()
     facts.steps["replica"][3] = 1
     facts.rounds["request"][5] = 0  # request 2 is in one of them only
     with pytest.raises(InvariantError, match="in a step 2.0 s before its last one ends"):
-        check_invariants(facts)
+        Accounts.of(facts).check()
 
 
 def test_a_run_may_be_cut_off(run):
@@ -125,9 +125,9 @@ def test_a_run_may_be_cut_off(run):
     steps = {name: values[:3] for name, values in run.steps.items()}
     rounds = {name: values[:6] for name, values in run.rounds.items()}
     facts = Facts(requests, steps, rounds, 2)
-    check_invariants(facts, open_end=True)
+    Accounts.of(facts).check(open_end=True)
     with pytest.raises(InvariantError, match="not all are over"):
-        check_invariants(facts)
+        Accounts.of(facts).check()
 
 
 @pytest.mark.parametrize(

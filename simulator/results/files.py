@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,7 +15,7 @@ from simulator.cost import Source
 from simulator.results.facts import Columns, Facts
 from simulator.results.fold import fold_facts
 from simulator.results.window import Window, find_window
-from traces.common.files import named
+from traces.common.files import named, replacing
 from traces.common.json import loads
 
 SUMMARY, REQUESTS, STEPS = "summary.json", "requests.parquet", "steps.parquet"
@@ -26,35 +26,28 @@ def is_complete(folder: Path, config_hash: str) -> bool:
     """Whether `folder` holds the summary and the tables of the very same run."""
     try:
         summary = loads((folder / SUMMARY).read_text(encoding="utf-8"))
-        whole = all(_ends_well(folder / name) for name in (REQUESTS, STEPS))
+        ends = [_end(folder / name) for name in (REQUESTS, STEPS)]
     except (OSError, ValueError):
         return False
-    return whole and isinstance(summary, dict) and summary.get("config_hash") == config_hash
+    same = isinstance(summary, dict) and summary.get("config_hash") == config_hash
+    return same and ends == [PARQUET, PARQUET]
 
 
-def _ends_well(path: Path) -> bool:
-    """Whether a table was written to its end, where Parquet puts its name."""
+def _end(path: Path) -> bytes:
+    """Of a table, where Parquet puts its name when it is written whole."""
     with open(path, "rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - len(PARQUET)))
-        return file.read() == PARQUET
+        file.seek(max(0, file.seek(0, os.SEEK_END) - len(PARQUET)))
+        return file.read()
 
 
 def write_files(folder: Path, writers: dict[str, Callable[[Path], Any]]) -> None:
     """Let every writer fill a temporary file, then rename all of them in the given order."""
     folder.mkdir(parents=True, exist_ok=True)
-    temporary = {name: folder / f".{name}.{os.getpid()}.tmp" for name in writers}
-    try:
+    with ExitStack() as stack:  # which is left in the other order
+        paths = {name: stack.enter_context(replacing(folder / name)) for name in reversed(writers)}
         for name, write in writers.items():
             with named(folder / name):
-                write(temporary[name])
-        for name, path in temporary.items():
-            with named(folder / name):
-                os.replace(path, folder / name)
-    finally:
-        for path in temporary.values():
-            with suppress(OSError):  # the disk's, which was said already
-                path.unlink(missing_ok=True)
+                write(paths[name])
 
 
 def named_requests(
@@ -87,11 +80,9 @@ def _named(names: Sequence[str], index: np.ndarray):
     return pyarrow.array(names, pyarrow.string()).take(pyarrow.array(index))
 
 
-def _source_name(bits: int) -> str:
-    return "+".join(flag.name.lower() for flag in Source if bits & flag)
-
-
-_SOURCES = tuple(map(_source_name, range(2 * max(Source))))
+_SOURCES = tuple(
+    "+".join(flag.name.lower() for flag in Source if bits & flag) for bits in range(2 * max(Source))
+)
 
 
 def discard(folder: Path) -> None:

@@ -64,19 +64,16 @@ class Accounts:
         self.queued_s += float(steps["queued"] @ steps["step_s"])
         for replica in np.flatnonzero(np.bincount(steps["replica"])).tolist():
             own = steps["replica"] == replica
-            self._follow(replica, steps["time_s"][own], steps["step_s"][own])
-
-    def _follow(self, replica: int, begin_s: np.ndarray, step_s: np.ndarray) -> None:
-        end_s = begin_s + step_s
-        before_s = np.concatenate([[self.ends_s.get(replica, 0.0)], end_s[:-1]])
-        early = np.flatnonzero(begin_s < before_s - _slack(before_s))
-        if len(early):
-            self._fault(
-                f"replica {replica}: a step begins at {begin_s[early[0]]!r} s, before the one "
-                f"before it ends at {before_s[early[0]]!r} s"
-            )
-        self.ends_s[replica] = float(end_s[-1])
-        self.latest_s = max(self.latest_s, float(end_s[-1]))
+            begin_s, end_s = steps["time_s"][own], (steps["time_s"] + steps["step_s"])[own]
+            before_s = np.concatenate([[self.ends_s.get(replica, 0.0)], end_s[:-1]])
+            early = np.flatnonzero(begin_s < before_s - _slack(before_s))
+            if len(early):
+                self._fault(
+                    f"replica {replica}: a step begins at {begin_s[early[0]]!r} s, before the one "
+                    f"before it ends at {before_s[early[0]]!r} s"
+                )
+            self.ends_s[replica] = float(end_s[-1])
+            self.latest_s = max(self.latest_s, float(end_s[-1]))
 
     def add_waits(self, rounds: int, waited_s: float, least_s: float) -> None:
         """Take rounds in: seconds from a chunk of a request to its next step, summed and least."""
@@ -91,8 +88,7 @@ class Accounts:
         times = [requests[f"{name}_s"] for name in ("arrival", "admitted", "first_token")]
         ends_s = np.where(np.isnan(last_s), times[-1], last_s)
         finished, rejected = ~np.isnan(requests["finish_s"]), requests["rejected"]
-        self._check_order(requests["request"], [*times, ends_s])
-        self._check_ends(requests, ends_s)
+        self._check_times(requests, [*times, ends_s])
         served = rejected & (finished | ~np.isnan(times[1]))
         if served.any():
             self._fault(f"request {requests['request'][served][0]} is rejected and served")
@@ -107,30 +103,23 @@ class Accounts:
         self.before_s += float(np.nansum(read_s - times[0]))
         stay_s = np.where(np.isnan(ends_s), read_s, ends_s) - times[0]
         self.stay_s += float(np.nansum(stay_s))
-        latest_s = np.max(requests["finish_s"], initial=self.latest_s, where=finished)
-        self.latest_s = float(latest_s)
+        self.latest_s = float(requests["finish_s"][finished].max(initial=self.latest_s))
 
-    def _check_order(self, request: np.ndarray, times: list[np.ndarray]) -> None:
-        """Arrival, admission, first token and last chunk follow each other."""
+    def _check_times(self, requests: Columns, times: list[np.ndarray]) -> None:
+        """Arrival, admission, first token and last chunk follow each other; that is the finish."""
+        request, finish_s, ends_s = requests["request"], requests["finish_s"], times[-1]
         for earlier, later in pairwise(times):
             wrong = (later < earlier - _slack(earlier)) | (np.isnan(earlier) & ~np.isnan(later))
-            if wrong.any():
-                place = np.flatnonzero(wrong)[0]
-                names = [float(time[place]) for time in times]
+            for place in np.flatnonzero(wrong)[:1]:
                 self._fault(
                     f"request {request[place]}: arrival, admission, first token and last chunk at "
-                    f"{names} s"
+                    f"{[float(time[place]) for time in times]} s"
                 )
-
-    def _check_ends(self, requests: Columns, ends_s: np.ndarray) -> None:
-        """A request is finished with its last chunk."""
-        finish_s = requests["finish_s"]
         apart = ~np.isnan(finish_s) & ~(np.abs(finish_s - ends_s) <= _slack(finish_s))
-        if apart.any():
-            place = np.flatnonzero(apart)[0]
+        for place in np.flatnonzero(apart)[:1]:
             self._fault(
-                f"request {requests['request'][place]} finishes at {finish_s[place]!r} s; its last "
-                f"chunk is at {ends_s[place]!r} s"
+                f"request {request[place]} finishes at {finish_s[place]!r} s; its last chunk is at "
+                f"{ends_s[place]!r} s"
             )
 
     def _fault(self, message: str) -> None:
@@ -139,18 +128,27 @@ class Accounts:
         self.fault = self.fault or message
 
     def check(self, capacity: int | None = None, open_end: bool = False) -> None:
-        """Raise InvariantError unless everything adds up; arguments of `check_invariants`."""
+        """Of a run that is over.
+
+        Args:
+            capacity: KV blocks of a replica; None: no limit.
+            open_end: whether the run may stop while requests wait or run.
+
+        Raises:
+            InvariantError: with the numbers that contradict each other.
+        """
         if self.fault is not None:
             raise InvariantError(self.fault)
-        self._equal("rounds", self.rounds, "the sum of the steps' batches", self.batches)
-        self._equal(
-            f"tokens: {self.decoded} of rounds and {self.first} first ones,",
-            self.decoded + self.first,
-            "those that finished requests emitted",
-            self.emitted,
-        )
-        over = self.completed + self.rejected
-        if over != self.requests and not open_end:
+        if self.rounds != self.batches:
+            raise InvariantError(
+                f"rounds {self.rounds}, the sum of the steps' batches {self.batches}"
+            )
+        if self.decoded + self.first != self.emitted:
+            raise InvariantError(
+                f"tokens: {self.decoded} of rounds and {self.first} first ones, "
+                f"{self.decoded + self.first}, those that finished requests emitted {self.emitted}"
+            )
+        if self.completed + self.rejected != self.requests and not open_end:
             raise InvariantError(
                 f"{self.requests} requests, {self.arrived} arrived, {self.completed} finished, "
                 f"{self.rejected} rejected: not all are over"
@@ -178,23 +176,6 @@ class Accounts:
                 f"Little's law: {self.in_steps_s!r} request-seconds in steps and {self.queued_s!r} "
                 f"in the queue meanwhile; the stays add up to {self.stay_s!r}"
             )
-
-    def _equal(self, what: str, ours: int, other: str, theirs: int) -> None:
-        if ours != theirs:
-            raise InvariantError(f"{what} {ours}, {other} {theirs}")
-
-
-def check_invariants(facts: Facts, capacity: int | None = None, open_end: bool = False) -> None:
-    """Check a finished run.
-
-    Args:
-        capacity: KV blocks of a replica; None: no limit.
-        open_end: whether the run may stop while requests wait or run.
-
-    Raises:
-        InvariantError: with the numbers that contradict each other.
-    """
-    Accounts.of(facts).check(capacity, open_end)
 
 
 def _slack(time_s):

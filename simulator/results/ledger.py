@@ -28,7 +28,7 @@ from simulator.results.invariants import Accounts
 from simulator.results.open_requests import Ended, KeptWorkload, OpenRequests
 from simulator.results.quantiles import EXACT
 from simulator.results.sums import Sums
-from simulator.results.window import Completions, Window, window_of
+from simulator.results.window import Completions, Window, find_window
 
 if TYPE_CHECKING:
     from simulator.cost import StepTime
@@ -337,8 +337,8 @@ class Ledger:
             self._open.know((workload or self.workload).block(0, len(self.workload)))
             if self._waiting:
                 self._waiting = deque([tuple(map(joined, zip(*self._waiting, strict=True)))])
-            clients, ramp = self.workload.clients, self.workload.ramp
-            window = window_of(self._open["finish_s"], clients, ramp)
+            ends = {"finish_s": self._open["finish_s"]}
+            window = find_window(Facts(ends, {}, {}, self.workload.clients, self.workload.ramp))
         else:
             self._know()
             window = self._completions.window()

@@ -54,21 +54,8 @@ def headline(summary: Mapping[str, Any]) -> str:
     return ", ".join(parts) + (" (what-if)" if summary["what_if"] else "")
 
 
-def _events(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What befell requests, where anything did."""
-    count, rows = summary["num_prompts"], []
-    if summary.get("rejected"):
-        rows.append(("rejected", f"{summary['rejected']} of {count} requests: they can never fit"))
-    if summary.get("preemptions"):
-        rows.append(("preemptions", f"{summary['preemptions']}, their prompts read again"))
-    if summary.get("hand_overs"):
-        share = f"{summary['hand_over_share']:.0%} of requests went on in another text"
-        rows.append(("hand-overs", f"{summary['hand_overs']}; {share}"))
-    return rows
-
-
 def _numbers(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
-    window, rate = summary["window"], summary["request_rate"]
+    window, rate, events = summary["window"], summary["request_rate"], []
     load = f"{summary['max_concurrency']} at most"
     if rate == "inf":
         load += ", closed loop"
@@ -92,15 +79,23 @@ def _numbers(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         rows.append(("latencies", "none: no request was served"))
     elif summary["mean_e2el_ms"] is None:
         rows.append(("latencies", "none: every request is a client's first; raise num_prompts"))
-    step = summary["step_ms"]
+    if summary.get("rejected"):
+        refused = f"{summary['rejected']} of {summary['num_prompts']} requests"
+        events.append(("rejected", f"{refused}: they can never fit"))
+    if summary.get("preemptions"):
+        events.append(("preemptions", f"{summary['preemptions']}, their prompts read again"))
+    if summary.get("hand_overs"):
+        share = f"{summary['hand_over_share']:.0%} of requests went on in another text"
+        events.append(("hand-overs", f"{summary['hand_overs']}; {share}"))
+    step, shares = summary["step_ms"], summary["cost_shares"]["time"]
     shown = [key for key in _PARTS if key != "prefill" or step.get(key)]
     parts = " + ".join(f"{_number(step[key], 2)} {key}" for key in shown)
     rows += [
         ("step", f"{_number(step['total'], 2)} ms = {parts}"),
         ("acceptance length", _number(summary["acceptance_length"], 3)),
         ("nodes per request", _number(summary["draft_nodes_per_request"], 1)),
-        *_events(summary),
-        ("cost from", _shares(summary["cost_shares"]["time"])),
+        *events,
+        ("cost from", ", ".join(f"{share:.0%} {name}" for name, share in shares.items() if share)),
     ]
     if summary["what_if"]:
         rows.append(("what-if", summary["what_if_reason"]))
@@ -115,10 +110,6 @@ def _window(window: Mapping[str, Any], rate: float | str, ramp: int) -> str:
     if rate == "inf":
         return text + " (too few requests for a full batch)"
     return text + (f" (too few requests to leave out a ramp of {ramp})" if ramp else "")
-
-
-def _shares(time_shares: Mapping[str, float]) -> str:
-    return ", ".join(f"{share:.0%} {name}" for name, share in time_shares.items() if share)
 
 
 def _number(value: float | None, digits: int) -> str:

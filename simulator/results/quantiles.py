@@ -107,8 +107,7 @@ class Samples:
     def statistics(self, name: str) -> dict[str, float | None]:
         """See `statistics`."""
         if self._sketch is None:
-            parts = self._parts or [np.zeros(0)]
-            return statistics(name, parts[0] if len(parts) == 1 else np.concatenate(parts))
+            return statistics(name, np.concatenate([np.zeros(0), *self._parts]))
         median, *others = self._sketch.percentiles((50, *PERCENTILES)).tolist()
         std = math.sqrt(self._squares / self._sketch.count)
         numbers = (self._mean, median, std, *others)

@@ -44,27 +44,13 @@ def summary_of(
         margin: (A,) top-2 margin of the target in logits by anchor; None: not recorded.
         near_threshold: decisions near a threshold; None: those of the policy.
     """
+    from simulator.engine.fingerprint import own_sources
+
     threshold = policy.near_threshold if near_threshold is None else near_threshold
+    closed = settings.closed_loop
     return {
         "format": FORMAT,
         "version": VERSION,
-        **_policy(policy, node),
-        **_load(settings),
-        "realised_request_rate": None if settings.closed_loop else sums.realised_rate(),
-        **sums.numbers(gpus),
-        "near_ties": {
-            "target_margin": sums.anchors.near(margin, MARGIN_BELOW),
-            "margin_below": MARGIN_BELOW,
-            "order_ties": sums.steps.order_ties,
-            "threshold": int(threshold),
-        },
-    }
-
-
-def _policy(policy: Policy, node: Mapping[str, Any]) -> dict[str, Any]:
-    from simulator.engine.fingerprint import own_sources
-
-    return {
         "policy": policy_name(node),
         "policy_config": {k: v for k, v in node.items() if k != "name" and k[0] != "_"},
         "policy_code": {
@@ -72,20 +58,22 @@ def _policy(policy: Policy, node: Mapping[str, Any]) -> dict[str, Any]:
             "sha256": own_sources("simulator.engine.run", node),
         },
         "policy_fit": plain(policy.describe()),
-    }
-
-
-def _load(settings: Settings) -> dict[str, Any]:
-    return {
         "server": settings.server.model_dump(),
-        "max_concurrency": settings.max_concurrency or settings.max_num_seqs,
-        # a closed loop sends when it can
-        "request_rate": "inf" if settings.closed_loop else settings.request_rate,
+        "max_concurrency": settings.max_concurrency or settings.server.max_num_seqs,
+        "request_rate": "inf" if closed else settings.request_rate,  # it sends when it can
         "burstiness": settings.burstiness,
         "seed": settings.seed,
         "num_prompts": settings.requests,
         "ramp": settings.ramp,
         "goodput": None if settings.goodput is None else dict(settings.goodput),
+        "realised_request_rate": None if closed else sums.realised_rate(),
+        **sums.numbers(gpus),
+        "near_ties": {
+            "target_margin": sums.anchors.near(margin, MARGIN_BELOW),
+            "margin_below": MARGIN_BELOW,
+            "order_ties": sums.steps.order_ties,
+            "threshold": int(threshold),
+        },
     }
 
 
@@ -140,58 +128,41 @@ def summarise(job: Job, facts: Facts) -> dict[str, Any]:
 
 def _of_job(job: Job, sums: Sums, near_threshold: int | None = None) -> dict[str, Any]:
     settings, reason = job.settings, what_if_reason(job)
-    played = {}
-    if settings.workload.arrivals == "file":
-        played = {"request_rate": job.lengths.describe()["played_rate"]}
-    common = summary_of(
+    server, prefill = settings.server, job.cost.prefill
+    summary = summary_of(
         sums,
         settings,
         job.policy,
         job.config["policy"],
-        gpus=job.cost.num_gpus * settings.server.replicas,
+        gpus=job.cost.num_gpus * server.replicas,
         margin=job.recording.arrays.get("target_margin"),
         near_threshold=near_threshold,
-    )
-    return {
-        **common,
-        **played,
+    ) | {
         "trace": trace_facts(job) | {"unique_prompts": min(len(job.sequences), settings.requests)},
         "latency": latency_facts(job),
         "what_if": reason is not None,
         "what_if_reason": reason,
-        "ttft_note": "queue only" if job.cost.prefill == "none" else "queue and prefill",
-        **_prefill(job, sums),
-        **_by_replica(job, sums),
-        "sampled_error_bound": _sampled_error_bound(job, sums),
+        "ttft_note": "queue only" if prefill == "none" else "queue and prefill",
+        "sampled_error_bound": None,  # how far drafts sampled from pools may be off
         "acceptance_length_by_budget": _by_budget(job),
         "config_hash": job.config_hash,
     }
-
-
-def _by_replica(job: Job, sums: Sums) -> dict[str, Any]:
-    """Nothing for one replica."""
-    server = job.settings.server
-    if server.replicas == 1:
-        return {}
-    return {"per_replica": sums.per_replica(server.prefill == "whole" and not server.mixed)}
+    if settings.workload.arrivals == "file":
+        summary["request_rate"] = job.lengths.describe()["played_rate"]
+    if prefill != "none":
+        longer = sums.longer_prompts / sums.requests  # of the whole run's prompts
+        summary["prefill_ms_total"] = sums.prefill_s * 1e3
+        summary["prefill_modelled_share"] = 1.0 if _models_prefill(job) else longer
+    if server.replicas > 1:
+        whole = server.prefill == "whole" and not server.mixed
+        summary["per_replica"] = sums.per_replica(whole)
+    if getattr(job.policy.order, "sampled", False):
+        summary["sampled_error_bound"] = sums.anchors.sampled_error_bound(job.recording)
+    return summary
 
 
 def _models_prefill(job: Job) -> bool:
     return job.cost.prefill == "modelled" or job.cost.profile.modelled
-
-
-def _prefill(job: Job, sums: Sums) -> dict[str, float]:
-    """Nothing where prefill costs nothing.
-
-    The share is of prompts, over the whole run: longer than the table, or of a modelled cost.
-    """
-    if job.cost.prefill == "none":
-        return {}
-    longer = sums.longer_prompts / sums.requests
-    return {
-        "prefill_ms_total": sums.prefill_s * 1e3,
-        "prefill_modelled_share": 1.0 if _models_prefill(job) else longer,
-    }
 
 
 def trace_facts(job: Job) -> dict[str, Any]:
@@ -232,13 +203,6 @@ def what_if_reason(job: Job) -> str | None:
     if model in (pair, job.recording.meta["target"]["name"]):
         return None
     return f"drafts of {pair} at the step times of {model}"
-
-
-def _sampled_error_bound(job: Job, sums: Sums) -> dict[str, float] | None:
-    """How far drafts sampled from pools may be off, over the run's rounds; None: none sampled."""
-    if not getattr(job.policy.order, "sampled", False):
-        return None
-    return sums.anchors.sampled_error_bound(job.recording)
 
 
 _known_budgets: dict[tuple, dict[str, float]] = {}  # of a sweep's jobs, which ask for few again

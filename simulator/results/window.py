@@ -57,12 +57,8 @@ class Window:
 
 def find_window(facts: Facts) -> Window:
     """The window of a run whose tables are at hand, see `Completions`."""
-    return window_of(facts.requests["finish_s"], facts.concurrency, facts.ramp)
-
-
-def window_of(finish_s: np.ndarray, clients: int | None, ramp: int = 0) -> Window:
-    """The window of a run whose requests end at (N,) `finish_s`, in any order; NaN: never."""
-    completions = Completions(clients, ramp)
+    finish_s = facts.requests["finish_s"]
+    completions = Completions(facts.concurrency, facts.ramp)
     completions.note(np.sort(finish_s[~np.isnan(finish_s)]))
     return completions.window()
 
