@@ -42,23 +42,17 @@ class Progress:
         """Tell how much of the total is done; a new total, and a note on it, if there are any."""
         self._total = self._total if total is None else total
         what = f"{self._what} ({note})" if note else self._what
-        if self._bar is not None:
-            now = {"completed": finished, "total": self._total, "description": what}
-            self._bar.update(self._task, **now)
-        elif self._is_wanted():
-            self._show(finished, what)
-
-    def _is_wanted(self) -> bool:
-        slow = time.monotonic() - self._begun > PATIENCE_S
-        return slow and not _hidden and sys.stderr.isatty()
-
-    def _show(self, finished: int, what: str) -> None:
-        self._owner = not _shown
-        if self._owner:
-            _shown.append(_bars())
-            _shown[0].start()
-        self._bar = _shown[0]
-        self._task = self._bar.add_task(what, total=self._total, completed=finished)
+        if self._bar is None:
+            slow = time.monotonic() - self._begun > PATIENCE_S
+            if not slow or _hidden or not sys.stderr.isatty():
+                return
+            self._owner = not _shown
+            if self._owner:
+                _shown.append(_bars())
+                _shown[0].start()
+            self._bar = _shown[0]
+            self._task = self._bar.add_task(what, total=self._total)
+        self._bar.update(self._task, completed=finished, total=self._total, description=what)
 
     def __exit__(self, *_: object) -> None:
         if self._bar is None:

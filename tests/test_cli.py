@@ -12,10 +12,10 @@ import pyarrow.parquet as parquet
 import pytest
 
 from simulator.cli.help import help_text
-from simulator.cli.main import folder_name, main
+from simulator.cli.main import main
 from simulator.cli.overrides import CONF, normalised
 from simulator.cli.survey import parse as parse_command
-from simulator.cli.sweep.job import job_name
+from simulator.cli.sweep.job import folder_name, job_name
 from simulator.engine.settings import SCALARS
 from simulator.studies.configuration import TASKS
 from simulator.studies.settings import SECTIONS

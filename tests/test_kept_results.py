@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from simulator.cli.main import folder_name, main
+from simulator.cli.main import main
+from simulator.cli.sweep.job import folder_name
 from simulator.cost import LatencyProfile, StepCost, VerifyRow, find_profile
 from simulator.orders import ChainOrder, build_order, cache, order_table
 from simulator.results.latency import meets

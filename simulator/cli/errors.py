@@ -8,22 +8,68 @@ from typing import Any
 
 from simulator.cli.overrides import OPTION_GROUPS, other_forms
 from simulator.engine.settings import GROUPS, OPTIONAL, SCALARS
+from simulator.studies.options import names, read_option
 from simulator.studies.settings import SECTIONS
 from traces.common.errors import InputError, near_note, unknown
 from traces.common.files import disk_line
+from traces.common.settings import value_at
 
-# ---------------- What to say about a key that a configuration does not have.
-
-
+REFUSED = 2  # exit status of bad input
+CRASHED = 1  # of a fault of ours
 TOP = (*GROUPS, *OPTIONAL, "experiment", *SCALARS, "objective", "direction", *SECTIONS)
 MOST = 6  # options in a refusal
+PLUGINS = {"hydra/launcher": {"ray": "ray"}, "hydra/sweeper": {}}  # extras of groups of Hydra's
 _OVERRIDE = re.compile(r"Could not (?:override|delete from config\.) '([^']+)'")
+_NO_GROUP = re.compile(r"Could not override '([^']+)'\.\s*No match in the defaults list")
 
 
-def key_of(error: Exception) -> str | None:
-    """The key that Hydra could not override or delete; None for another error."""
-    found = _OVERRIDE.search(str(error))
-    return found[1] if found else None
+def one_line(error: BaseException, keys: Sequence[str] | None = None) -> str | None:
+    """What to print after ``error:``; None for an error that is ours, not the user's.
+
+    `keys` are the accepted keys of a command line other than the simulator's.
+    """
+    from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+    from omegaconf.errors import OmegaConfBaseException
+
+    if isinstance(error, InputError):
+        return _flat(str(error))
+    if isinstance(error, MissingConfigException):
+        return _missing_option(error)
+    if isinstance(error, OSError):
+        return disk_line(error)
+    if isinstance(error, OverrideParseException):
+        return f"{error.override}: not KEY=VALUE that Hydra can read ({_flat(error.message)})"
+    if not isinstance(error, HydraException | OmegaConfBaseException):
+        return None
+    if group := _NO_GROUP.search(str(error)):
+        return f"unknown group {group[1]}; see --help for groups and keys"
+    if key := _OVERRIDE.search(str(error)):
+        hydras = key[1].startswith("hydra")
+        return unknown(key[1], ["what --cfg hydra shows"] if hydras else keys or TOP)
+    return _flat(f"{error} {error.__cause__ or ''}")
+
+
+def _flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _missing_option(error) -> str:
+    """An option that the group does not have."""
+    text = str(error.missing_cfg_file or "")
+    group, _, option = text.partition("/")
+    if group not in OPTION_GROUPS:  # Hydra takes the folders of a path for a group of their own
+        group, _, option = text.rpartition("/")
+    if not group or not error.options:
+        return _flat(str(error))
+    accepted = ", ".join(sorted(error.options))
+    if group in PLUGINS:
+        extra = PLUGINS[group].get(option, "sweep")
+        accepted += f"; more with pip install 'specsim[{extra}]'"
+    note = near_note(option, error.options)
+    return f"{group} is {option!r}; accepted: {accepted}{other_forms(group, option)}{note}"
+
+
+# ---------------- What to say about a key that a configuration does not have.
 
 
 def explained(
@@ -33,25 +79,19 @@ def explained(
 
     composed: from words to a configuration, Hydra's node in it.
     """
-    key = key_of(error)
-    if key is None or "defaults list" in str(error) or key.startswith("hydra"):
+    found = _OVERRIDE.search(str(error))
+    if found is None or "defaults list" in str(error) or found[1].startswith("hydra"):
         return None
-    node = key.partition(".")[0]
-    if "." not in key or node not in (*GROUPS, *OPTIONAL, *SECTIONS):
+    key, choosing = found[1], (*GROUPS, *OPTIONAL, "experiment", "hydra.searchpath")
+    group = key.partition(".")[0]
+    if "." not in key or group not in (*GROUPS, *OPTIONAL, *SECTIONS):
         return unknown(key, TOP)
-    config = composed([word for word in words if _chooses(word)])
-    option = config.hydra.runtime.choices.get(node)
-    changed = any(
-        word.lstrip("+").startswith((f"{node}.recording=", f"{node}.profile=")) for word in words
-    )
-    of = f" of {node}={option}" if option and not changed else ""
-    return unknown(key, _beside(config, key), of, _elsewhere(node, key, option))
-
-
-def _chooses(word: str) -> bool:
-    """Whether the word chooses an option of a group, or says where options lie."""
-    key = word.partition("=")[0]
-    return key in (*GROUPS, *OPTIONAL, "experiment") or key.startswith("hydra.searchpath")
+    config = composed([word for word in words if word.partition("=")[0] in choosing])
+    option = config.hydra.runtime.choices.get(group)
+    files = (f"{group}.recording=", f"{group}.profile=")
+    changed = any(word.lstrip("+").startswith(files) for word in words)
+    of = f" of {group}={option}" if option and not changed else ""
+    return unknown(key, _beside(config, key), of, _elsewhere(group, key, option))
 
 
 def _beside(config: Any, key: str) -> list[str]:
@@ -66,94 +106,10 @@ def _beside(config: Any, key: str) -> list[str]:
 
 def _elsewhere(group: str, key: str, option: str | None) -> str:
     """The shipped options of the group that have the key."""
-    from simulator.studies.options import names, read_option
-
-    if group in SECTIONS:
-        return ""
-    path = key.split(".")[1:]
-    known = [
-        name
-        for name in names(group)
-        if name != option and _has(read_option(group, name, group), path)
-    ]
+    parent, _, last = key.rpartition(".")
+    known = []
+    for name in names(group) if group not in SECTIONS else ():
+        node = value_at({group: read_option(group, name, group)}, parent)
+        if name != option and isinstance(node, Mapping) and last in node:
+            known.append(name)
     return f"; known with {group}={' or '.join(known)}" if 0 < len(known) <= MOST else ""
-
-
-def _has(node: Any, path: Sequence[str]) -> bool:
-    for part in path:
-        if not isinstance(node, Mapping) or part not in node:
-            return False
-        node = node[part]
-    return True
-
-
-PLUGINS = {"hydra/launcher": {"ray": "ray"}, "hydra/sweeper": {}}  # extras of groups of Hydra's
-
-
-def one_line(error: BaseException, keys: Sequence[str] | None = None) -> str | None:
-    """What to print after ``error:``; None for an error that is ours, not the user's.
-
-    `keys` are the accepted keys of a command line other than the simulator's.
-    """
-    from hydra.errors import HydraException, MissingConfigException, OverrideParseException
-    from omegaconf.errors import OmegaConfBaseException
-
-    if isinstance(error, InputError):
-        return _flat(str(error))
-    if isinstance(error, OSError) and (line := disk_line(error)) is not None:
-        return line
-    if isinstance(error, MissingConfigException):
-        return _missing_option(error)
-    if isinstance(error, OverrideParseException):
-        return f"{error.override}: not KEY=VALUE that Hydra can read ({_flat(error.message)})"
-    if isinstance(error, HydraException | OmegaConfBaseException):
-        return _unknown_key(error, keys) or _flat(f"{error} {_cause(error)}")
-    return None
-
-
-def _missing_option(error) -> str:
-    """An option that the group does not have."""
-    group, option = _group_and_option(str(error.missing_cfg_file or ""))
-    if not group or not error.options:
-        return _flat(str(error))
-    accepted = ", ".join(sorted(error.options))
-    if group in PLUGINS:
-        extra = PLUGINS[group].get(option, "sweep")
-        accepted += f"; more with pip install 'specsim[{extra}]'"
-    note = near_note(option, error.options)
-    return f"{group} is {option!r}; accepted: {accepted}{other_forms(group, option)}{note}"
-
-
-def _group_and_option(text: str) -> tuple[str, str]:
-    """Of GROUP/OPTION; Hydra takes the folders of a path for a group of their own."""
-    group, _, option = text.partition("/")
-    if group in OPTION_GROUPS:
-        return group, option
-    group, _, option = text.rpartition("/")
-    return group, option
-
-
-def _unknown_key(error: Exception, keys: Sequence[str] | None) -> str | None:
-    """A key or a group that no configuration has."""
-    text = str(error)
-    group = re.search(r"Could not override '([^']+)'\.\s*No match in the defaults list", text)
-    if group:
-        return f"unknown group {group[1]}; see --help for groups and keys"
-    found = key_of(error)
-    if found is None:
-        return None
-    if found.startswith("hydra"):
-        return unknown(found, ["what --cfg hydra shows"])
-    return unknown(found, keys or TOP)
-
-
-def _cause(error: Exception) -> str:
-    return str(error.__cause__ or "")
-
-
-def _flat(text: str) -> str:
-    return " ".join(text.split())
-
-
-REFUSED = 2  # exit status of bad input
-CRASHED = 1  # of a fault of ours

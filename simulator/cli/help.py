@@ -16,35 +16,24 @@ SHOWN = (*OPTION_GROUPS[:3], "workload", *OPTION_GROUPS[3:], "tournament")
 BESIDE = {"tournament": "null  # policies to compare, and their settings: tournament=published"}
 PACKAGE = "specsim"
 _FROM, _TO = "# Load,", "hydra:"  # of the lines of config.yaml that are settings
-_MARK = "  - "
+_MARK = "  - "  # of those that choose an option
 
 
 def help_text(config_dir: str | None = None) -> str:
     """What `--help` prints. config_dir: a folder with more options of the groups."""
     text = (CONF / "config.yaml").read_text(encoding="utf-8")
+    lines = [line.removeprefix(_MARK) for line in text.splitlines() if line.startswith(_MARK)]
+    said = dict(line.split(": ", 1) for line in lines if ": " in line) | BESIDE
     folders = [CONF, *([Path(config_dir)] if config_dir else [])]
-    start, end = text.index(_FROM), text.index(f"\n{_TO}")
-    parts = {"GROUPS": _groups(text, folders), "SETTINGS": text[start:end].rstrip()}
-    return Template(load_yaml(text)["hydra"]["help"]["template"]).substitute(parts)
-
-
-def _groups(text: str, folders: list[Path]) -> str:
-    """What each group is, its default, and its options on a line of their own."""
-    said = dict(line.removeprefix(_MARK).split(": ", 1) for line in _defaults(text)) | BESIDE
-    lines = []
+    groups = []
     for group in SHOWN:
         default, _, meaning = said[group].partition("  # ")
         note = "" if default == "null" else f"; default: {default}"
-        lines += [f"# {meaning}{note}", f"{group}: {', '.join(_options(group, folders))}"]
-    return "\n".join(lines)
-
-
-def _defaults(text: str) -> list[str]:
-    return [line for line in text.splitlines() if line.startswith(_MARK) and ": " in line]
-
-
-def _options(group: str, folders: list[Path]) -> list[str]:
-    return sorted({path.stem for folder in folders for path in (folder / group).glob("*.yaml")})
+        options = {path.stem for folder in folders for path in (folder / group).glob("*.yaml")}
+        groups += [f"# {meaning}{note}", f"{group}: {', '.join(sorted(options))}"]
+    settings = text[text.index(_FROM) : text.index(f"\n{_TO}")].rstrip()
+    template = Template(load_yaml(text)["hydra"]["help"]["template"])
+    return template.substitute(GROUPS="\n".join(groups), SETTINGS=settings)
 
 
 def version_line() -> str:

@@ -8,18 +8,18 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from simulator.cli.errors import REFUSED, one_line
 from simulator.cli.help import help_text
-from simulator.cli.overrides import CONF, normalised
+from simulator.cli.overrides import normalised
 from simulator.cli.remarks import remarks
-from simulator.cli.survey import Command, Composer, Plan, opened, parse, planned
-from simulator.cli.sweep.job import SweepJob, folder_name, perform
-from simulator.cli.sweep.objective import Objective, names
+from simulator.cli.survey import Command, Plan, opened, parse, planned
+from simulator.cli.sweep.job import SweepJob, perform
+from simulator.cli.sweep.objective import ACCEPTED, Objective
+from simulator.studies.options import CONF
 from traces.common.errors import InputError
 from traces.common.files import INTERRUPTED
 
@@ -51,38 +51,29 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _show(words: list[str], command: Command) -> int:
     """--help, and what is Hydra's own: --cfg and the like."""
+    import hydra
     from hydra.errors import HydraException
 
     if command.helps:
         print(help_text(command.config_dir), end="")
         return 0
-    try:
-        _call_hydra(words)
-    except HydraException:
-        with opened(command) as composer:
-            planned(composer)  # which says better what is wrong with the words
-        raise
-    return 0
-
-
-def _call_hydra(words: list[str]) -> None:
-    """Hydra reads sys.argv, and raises its errors to us instead of printing them if told so."""
-    import hydra
-
+    # Hydra reads sys.argv, and raises its errors to us instead of printing them if told so.
     before, full = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
     sys.argv = [sys.argv[0], *words]
     os.environ["HYDRA_FULL_ERROR"] = "1"
     try:
-        hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(_no_job)()
+        decorated = hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")
+        decorated(lambda _: None)()
+    except HydraException:
+        with opened(command) as composer:
+            planned(composer)  # which says better what is wrong with the words
+        raise
     finally:
         sys.argv = before
         os.environ.pop("HYDRA_FULL_ERROR")
         if full is not None:
             os.environ["HYDRA_FULL_ERROR"] = full
-
-
-def _no_job(_: Any) -> None:
-    """What Hydra would run, had it been asked to run something."""
+    return 0
 
 
 # ---------------- Flags and words that run something.
@@ -91,10 +82,13 @@ def _no_job(_: Any) -> None:
 def _run(command: Command) -> int:
     with opened(command) as composer:
         plan = planned(composer)
-        jobs = _sample(plan, composer)
+        if plan.swept:
+            folder = os.path.abspath(plan.hydra.sweep.dir)
+            jobs = [composer.job(words, number, folder) for number, words in plan.sample()]
+        else:
+            jobs = [composer.job(plan.jobs[0], None)]
         objective = _check(plan, jobs)
-        configs = [job.config for job in jobs]
-        for line in (*remarks(configs), *_doubts(configs)):
+        for line in (*remarks([job.config for job in jobs]), *_doubts(jobs)):
             print(f"warning: {line}", file=sys.stderr)
         if not plan.swept:
             perform(jobs[0])
@@ -105,14 +99,6 @@ def _run(command: Command) -> int:
         with Sweep(plan.total, Path(plan.hydra.sweep.dir), objective) as sweep:
             run_sweep(plan, composer, sweep)
         return sweep.status
-
-
-def _sample(plan: Plan, composer: Composer) -> list[SweepJob]:
-    """Jobs to check; see `Plan.sample`."""
-    if not plan.swept:
-        return [composer.job(plan.jobs[0], None)]
-    folder = os.path.abspath(plan.hydra.sweep.dir)
-    return [composer.job(words, number, folder) for number, words in plan.sample()]
 
 
 def _check(plan: Plan, jobs: Sequence[SweepJob]) -> Objective | None:
@@ -134,22 +120,18 @@ def _check(plan: Plan, jobs: Sequence[SweepJob]) -> Objective | None:
             fitted.add(key)
     objective = jobs[0].objective
     if objective is None and plan.arguments is not None:
-        raise InputError(f"objective is null; accepted with a sweeper that searches: {names()}")
+        raise InputError(f"objective is null; accepted with a sweeper that searches: {ACCEPTED}")
     return objective
 
 
-def _doubts(configs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _doubts(jobs: Sequence[SweepJob]) -> list[str]:
     """What is odd about the jobs' latency profiles, a line each."""
     from simulator.engine.inputs import load_cost
     from traces.profiles.devices import suspicious
 
-    nodes = {json.dumps(config["latency"], sort_keys=True): config["latency"]
-             for config in configs if config.get("latency")}  # fmt: skip
-    for node in nodes.values():
+    nodes = [job.config["latency"] for job in jobs if job.config.get("latency")]
+    lines = []
+    for node in {json.dumps(node, sort_keys=True): node for node in nodes}.values():
         with suppress(InputError):  # of a task that reads none; others have refused it by now
-            line = suspicious(load_cost(node).profile)
-            if line is not None:
-                yield line
-
-
-__all__ = ["folder_name", "main"]
+            lines.append(suspicious(load_cost(node).profile))
+    return [line for line in lines if line is not None]

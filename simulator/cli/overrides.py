@@ -1,4 +1,4 @@
-"""From the words of a command line to those that Hydra understands."""
+"""Words of the command line as Hydra wants them: files in place of a group's option above all."""
 
 from __future__ import annotations
 
@@ -8,88 +8,19 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from simulator.studies.options import CONF, FILES, read_yaml
+from simulator.studies.contest.command_line import written
+from simulator.studies.options import CONF as CONF
+from simulator.studies.options import FILES, is_path, names, read_option, read_yaml
 from traces.common.errors import InputError
 from traces.common.files import below
-from traces.common.yaml import load_yaml
 from traces.recordings.catalog import known_recordings
-
-ENDINGS = (".yaml", ".yml")
-HEADER = {"hardware", "model", "drafter", "engine", "timing", "source"}  # of a profile
-_KEY = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
-_PATHS = ("profile", "roofline.calibrate")  # keys whose value may be the path of a table
-
-
-def is_file(value: str) -> bool:
-    """Whether a group's option is such a file, or several of them."""
-    return any(item.endswith(ENDINGS) for item in value.split(","))
-
-
-def overrides_of(value: str) -> list[str]:
-    """The file's settings as words for Hydra.
-
-    Raises:
-        InputError: a file that is no mapping or cannot be read, or several of them.
-    """
-    if "," in value:
-        raise InputError(
-            f"latency={value}: accepted: one file; sweep over files as options of a folder: "
-            "--config-dir FOLDER, with FOLDER/latency/NAME.yaml, latency=NAME,NAME"
-        )
-    from simulator.studies.contest.command_line import written
-
-    path = Path(value)
-    node = {"name": path.stem, **_read(path)}
-    settings = dict(_flat("", node))
-    for key in _PATHS:
-        _check_path(path, key, settings.get(key))
-    return [f"++latency.{key}={written(item)}" for key, item in settings.items()]
-
-
-def _check_path(path: Path, key: str, value: Any) -> None:
-    if not isinstance(value, str) or (key == "profile" and not value.endswith(".csv")):
-        return  # a shipped name, or refused where it is read
-    if below(value, Path(), path.parent) is None:
-        raise InputError(
-            f"{path}: {key} is {value!r:.80}; accepted: a table below the file's folder or the "
-            "working one"
-        )
-
-
-def _read(path: Path) -> dict[str, Any]:
-    node = read_yaml(path)
-    if "profile" not in node and "roofline" not in node and len(HEADER & node.keys()) > 1:
-        raise InputError(f"{path}: a profile's header; accepted: its table, {path.stem}.csv")
-    _check_plain(path, node)
-    return node
-
-
-def _check_plain(path: Path, node: Any) -> None:
-    """Keys are names, and texts stand for themselves: nothing that Hydra reads another way."""
-    if isinstance(node, Mapping):
-        for key, item in node.items():
-            if not (isinstance(key, str) and _KEY.fullmatch(key)):
-                raise InputError(f"{path}: key {key!r:.60}; accepted: names of settings")
-            _check_plain(path, item)
-    elif isinstance(node, list):
-        for item in node:
-            _check_plain(path, item)
-    elif isinstance(node, str) and ("${" in node or not node.isprintable()):
-        raise InputError(f"{path}: holds {node!r:.60}; accepted: plain texts of one line")
-
-
-def _flat(prefix: str, node: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    for key, item in node.items():
-        if isinstance(item, Mapping) and item:
-            yield from _flat(f"{prefix}{key}.", item)
-        else:
-            yield f"{prefix}{key}", item
-
 
 OPTION_GROUPS = ("policy", "trace", "latency", "server", "experiment")
 KEYS = {"tournament": "tournament.rivals"}  # folders of conf/ whose files a key names
 BESIDE = ("objective", "direction")  # keys that the configuration need not have
-_UNQUOTED = re.compile(r"[A-Za-z0-9_./-]+")
+HEADER = {"hardware", "model", "drafter", "engine", "timing", "source"}  # of a profile
+_KEY = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_PATHS = ("profile", "roofline.calibrate")  # keys whose value may be the path of a table
 
 
 def normalised(words: Sequence[str]) -> list[str]:
@@ -106,54 +37,98 @@ def normalised(words: Sequence[str]) -> list[str]:
     result = []
     for word in words:
         key, equals, value = word.partition("=")
-        if equals and key.lstrip("+") in OPTION_GROUPS:
-            result += _group(key.lstrip("+"), value)
-        elif equals and key.lstrip("+") in KEYS:
-            result.append(f"{KEYS[key.lstrip('+')]}={value}")
-        elif equals and key.lstrip("+") in BESIDE:
-            result.append(f"++{key.lstrip('+')}={value}")
+        key = key.lstrip("+")
+        if equals and key in OPTION_GROUPS:
+            result += _group(key, value)
+        elif equals and key in KEYS:
+            result.append(f"{KEYS[key]}={value}")
+        elif equals and key in BESIDE:
+            result.append(f"++{key}={value}")
         else:
             result.append(word)
     return result
 
 
 def _group(key: str, value: str) -> list[str]:
-    if key == "latency" and is_file(value):
+    values = value.split(",")
+    if key == "latency" and any(map(is_path, values)):
         return overrides_of(value)
     field, endings = FILES.get(key, ("", ()))
-    values = value.split(",")
     files = [bool(endings) and item.endswith(endings) for item in values]
     if not any(files):
-        if key == "trace":
-            values = [_option_of(item) for item in values]
-        return [f"{key}={','.join(values)}"]
+        known = known_recordings() if key == "trace" else ()
+        found = [_recorded().get(item, item) if item in known else item for item in values]
+        return [f"{key}={','.join(found)}"]
     if not all(files):
         raise InputError(f"{key}={value}: accepted: options of the group, or files, not both")
-    listed = ",".join(map(quoted, values))
+    listed = ",".join(map(written, values))
     # The group's default keeps its other keys; its name would be another profile's.
     return [f"{key}.{field}={listed}"] + ([f"{key}.name=null"] if key == "latency" else [])
 
 
-def _option_of(name: str) -> str:
-    """The option whose recording is called so, where none is called so itself."""
-    return name if name not in known_recordings() else _options().get(name, name)
-
-
 @cache
-def _options() -> dict[str, str]:
-    """The option of every recording that one of the group's files names."""
-    paths = sorted((CONF / "trace").glob("*.yaml"), reverse=True)  # the shorter name counts
-    found = {
-        load_yaml(path.read_text(encoding="utf-8")).get("recording"): path.stem for path in paths
-    }
-    return found | {path.stem: path.stem for path in paths}
+def _recorded() -> dict[str, str]:
+    """The option of every recording that an option names or is called like; the shorter counts."""
+    options = sorted(names("trace"), reverse=True)
+    found = {read_option("trace", name, "trace").get("recording"): name for name in options}
+    return found | {name: name for name in options}
 
 
-def quoted(text: str) -> str:
-    """A value of Hydra's grammar."""
-    if _UNQUOTED.fullmatch(text):
-        return text
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+# ---------------- A file of latency settings in place of an option.
+
+
+def overrides_of(value: str) -> list[str]:
+    """The file's settings as words for Hydra.
+
+    Raises:
+        InputError: a file that is no mapping or cannot be read, or several of them.
+    """
+    if "," in value:
+        raise InputError(
+            f"latency={value}: accepted: one file; sweep over files as options of a folder: "
+            "--config-dir FOLDER, with FOLDER/latency/NAME.yaml, latency=NAME,NAME"
+        )
+    path = Path(value)
+    node = read_yaml(path)
+    if "profile" not in node and "roofline" not in node and len(HEADER & node.keys()) > 1:
+        raise InputError(f"{path}: a profile's header; accepted: its table, {path.stem}.csv")
+    _check_plain(path, node)
+    settings = dict(_flat("", {"name": path.stem, **node}))
+    for key in _PATHS:
+        table = settings.get(key)
+        # Else a shipped name, or refused where it is read.
+        named = isinstance(table, str) and (key != "profile" or table.endswith(".csv"))
+        if named and below(table, Path(), path.parent) is None:
+            raise InputError(
+                f"{path}: {key} is {table!r:.80}; accepted: a table below the file's folder or the "
+                "working one"
+            )
+    return [f"++latency.{key}={written(item)}" for key, item in settings.items()]
+
+
+def _check_plain(path: Path, node: Any) -> None:
+    """Keys are names, and texts stand for themselves: nothing that Hydra reads another way."""
+    if isinstance(node, Mapping):
+        for key in node:
+            if not (isinstance(key, str) and _KEY.fullmatch(key)):
+                raise InputError(f"{path}: key {key!r:.60}; accepted: names of settings")
+        node = list(node.values())
+    if isinstance(node, list):
+        for item in node:
+            _check_plain(path, item)
+    elif isinstance(node, str) and ("${" in node or not node.isprintable()):
+        raise InputError(f"{path}: holds {node!r:.60}; accepted: plain texts of one line")
+
+
+def _flat(prefix: str, node: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for key, item in node.items():
+        if isinstance(item, Mapping) and item:
+            yield from _flat(f"{prefix}{key}.", item)
+        else:
+            yield f"{prefix}{key}", item
+
+
+# ---------------- Words to show.
 
 
 def other_forms(group: str, value: str) -> str:
@@ -163,7 +138,7 @@ def other_forms(group: str, value: str) -> str:
     there = [value + ending for ending in endings if Path(value + ending).is_file()]
     if there:
         return f"{note}; there is a file {there[0]}: {group}={there[0]}"
-    if value.endswith(ENDINGS):
+    if is_path(value):
         name = Path(value).stem
         note += f"; a file of one's own: --config-dir FOLDER with FOLDER/{group}/{name}.yaml"
     return note

@@ -102,15 +102,11 @@ def _reason(key: str, config: Config) -> str | None:
     table = value_at(config, "published.table")
     if task == "published" and group not in (task, *PUBLISHED.get(table, ())):
         return f"published.table={table} does not read it"
-    own = (
-        [POLICY_SETTINGS[key[7:]]]
-        if key.startswith("policy.") and key[7:] in POLICY_SETTINGS
-        else []
-    )
-    for one in (*own, *(one for meta in declared for one in meta.counts), *_free(key, task)):
-        if not one.holds(config):
-            return f"what would make it count: {one.words}"
-    return None
+    own = POLICY_SETTINGS.get(key.removeprefix("policy.")) if group == "policy" else None
+    conditions = [own] if own else []
+    conditions += [one for meta in declared for one in meta.counts] + _free(key, task)
+    failed = (one for one in conditions if not one.holds(config))
+    return next((f"what would make it count: {one.words}" for one in failed), None)
 
 
 def _declared(key: str) -> list[Meta]:
@@ -127,25 +123,22 @@ def _declared(key: str) -> list[Meta]:
     return found
 
 
-def _free(key: str, task: str) -> Iterator[Condition]:
+def _free(key: str, task: str) -> list[Condition]:
     """That no key of the task stands in the place of this one."""
     section, group = SECTIONS.get(task), key.partition(".")[0]
-    plain = group if group in ("policy", "latency") else key  # their keys go with them
+    places = {key, group if group in ("policy", "latency") else key}  # their keys go with them
     by = [
         f"{task}.{name}"
         for name in (section.model_fields if section else ())
-        if {key, plain} & set(meta_of(section, name).replaces.split())
+        if places & set(meta_of(section, name).replaces.split())
     ]
-    if by:
-        more = ", or a .csv there" if group == "latency" else ""
-        yield Condition(
-            " or ".join(f"{one}=null" for one in by) + more,
-            lambda config: any(
-                value_at(config, one) is None
-                or (group == "latency" and names_csv(value_at(config, one)))
-                for one in by
-            ),
-        )
+
+    def holds(config: Config) -> bool:
+        others = [value_at(config, one) for one in by]
+        return any(one is None or (group == "latency" and names_csv(one)) for one in others)
+
+    more = ", or a .csv there" if group == "latency" else ""
+    return [Condition(" or ".join(f"{one}=null" for one in by) + more, holds)] if by else []
 
 
 # ---------------- What a configuration sets.
@@ -159,12 +152,22 @@ def set_in(config: Config) -> dict[str, Any]:
     """
     default, found = defaults(), {}
     for group in (*GROUPS, *OPTIONAL):
-        found |= _of_group(group, config.get(group) or {}, default[group])
+        node = config.get(group) or {}
+        called, usual = _called(group, node), _called(group, default[group])
+        if called != usual:
+            found[group] = called
+        shipped = called in names(group)
+        if group == "policy" and not shipped:
+            continue  # a user's own: its own values are not known
+        base = _option(group, called) if shipped else default[group]
+        skipped = (*_CALLED[group], *_SILENT)
+        own = {key: value for key, value in node.items() if key not in skipped}
+        found |= _changed(group, own, base)
     for key in SCALARS:
         if key in config and key != "task" and config[key] != default.get(key):
             found[key] = config[key]
     for task in SECTIONS:
-        found |= dict(_changed(task, config.get(task) or {}, default[task]))
+        found |= _changed(task, config.get(task) or {}, default[task])
     return found
 
 
@@ -176,18 +179,6 @@ def _option(group: str, name: str) -> dict[str, Any]:
     return read_option(group, name, group)
 
 
-def _of_group(group: str, node: Config, default: Config) -> dict[str, Any]:
-    called, usual = (_called(group, one) for one in (node, default))
-    found = {} if called == usual else {group: called}
-    shipped = called in names(group)
-    if group == "policy" and not shipped:
-        return found  # a user's own: its own values are not known
-    base = _option(group, called) if shipped else default
-    skipped = (*_CALLED[group], *_SILENT)
-    own = {key: value for key, value in node.items() if key not in skipped}
-    return found | dict(_changed(group, own, base))
-
-
 def _called(group: str, node: Config) -> Any:
     """The option's name, or the file's."""
     called = next((node[key] for key in _CALLED[group] if node.get(key) is not None), None)
@@ -197,10 +188,13 @@ def _called(group: str, node: Config) -> Any:
     return next(options, called)
 
 
-def _changed(path: str, node: Config, base: Config) -> Iterator[tuple[str, Any]]:
+def _changed(path: str, node: Config, base: Config) -> dict[str, Any]:
+    """Values that are not those of `base`, by their key below `path`."""
+    found = {}
     for key, value in node.items():
         at, before = f"{path}.{key}", base.get(key)
         if isinstance(value, Mapping) and isinstance(before, Mapping):
-            yield from _changed(at, value, before)
+            found |= _changed(at, value, before)
         elif value != before:
-            yield at, value
+            found[at] = value
+    return found

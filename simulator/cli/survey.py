@@ -10,17 +10,18 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, NoReturn
 
 from omegaconf import DictConfig, OmegaConf
 
 from simulator.cli.errors import explained
 from simulator.cli.help import version_line
-from simulator.cli.overrides import CONF, quoted, typed
+from simulator.cli.overrides import typed
 from simulator.cli.sweep.job import SweepJob, folder_name, job_name
 from simulator.cli.sweep.objective import KEYS, split_objective
 from simulator.engine.settings import SCALARS
+from simulator.studies.contest.command_line import written
+from simulator.studies.options import CONF
 from traces.common.errors import InputError
 
 MOST_CHECKED = 256  # combinations of a sweep that are all checked before it starts
@@ -62,8 +63,11 @@ def parse(words: Sequence[str]) -> Command:
 
 
 def _parser() -> argparse.ArgumentParser:
+    def refuse(message: str) -> NoReturn:
+        raise InputError(" ".join(message.split()))
+
     parser = argparse.ArgumentParser(add_help=False)
-    parser.error = _refuse
+    parser.error = refuse
     parser.add_argument("overrides", nargs="*")
     parser.add_argument("--version", action="version", version=version_line())
     for flag, short in (
@@ -85,35 +89,29 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _refuse(message: str) -> NoReturn:
-    raise InputError(" ".join(message.split()))
-
-
 # ---------------- Compositions.
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class _Base:
-    """What jobs share that differ in values alone: a composition, and it as plain data."""
+    """What jobs share that differ in values alone: a composition, and it as plain data.
+
+    config: without Hydra's node; hydra: that node without its texts of help. Interpolations are as
+    they are; points: whether there are any in config.
+    """
 
     whole: DictConfig
+    config: dict[str, Any]
+    hydra: dict[str, Any]
+    points: bool
 
-    @cached_property
-    def config(self) -> dict[str, Any]:
-        """Without Hydra's node, interpolations as they are."""
-        own = OmegaConf.masked_copy(self.whole, [key for key in self.whole if key != "hydra"])
-        return OmegaConf.to_container(own)
-
-    @cached_property
-    def hydra(self) -> dict[str, Any]:
-        """Hydra's node without its texts of help, interpolations as they are."""
-        node = OmegaConf.to_container(self.whole.hydra, enum_to_str=True)
-        return {key: value for key, value in node.items() if key not in ("help", "hydra_help")}
-
-    @cached_property
-    def points(self) -> bool:
-        """Whether a value is an interpolation."""
-        return "${" in str(self.config)
+    @classmethod
+    def of(cls, whole: DictConfig) -> _Base:
+        own = OmegaConf.masked_copy(whole, [key for key in whole if key != "hydra"])
+        config = OmegaConf.to_container(own)
+        hydra = OmegaConf.to_container(whole.hydra, enum_to_str=True)
+        hydra = {key: value for key, value in hydra.items() if key not in ("help", "hydra_help")}
+        return cls(whole, config, hydra, "${" in str(config))
 
 
 class Composer:
@@ -134,8 +132,8 @@ class Composer:
         self._known: dict[tuple[str, ...], _Base] = {}
         self._extra: list[str] = []
         if command.config_dir is not None:
-            folder = quoted("file://" + os.path.abspath(command.config_dir))
-            self._extra = [f"hydra.searchpath=[{folder}]"]
+            folder = "file://" + os.path.abspath(command.config_dir)
+            self._extra = [f"hydra.searchpath={written([folder])}"]
 
     def parsed(self, words: Sequence[str]) -> list[Any]:
         """Hydra's overrides of the words."""
@@ -149,15 +147,12 @@ class Composer:
         given = self.parsed(self.command.overrides)
         return [override.input_line for override in given if override.is_hydra_override()]
 
-    def whole(self, words: Sequence[str]) -> DictConfig:
-        """The configuration as Hydra composes it, its own node in it.
+    def _base(self, words: Sequence[str]) -> _Base:
+        """What Hydra composes of the words.
 
         Raises:
             InputError, and Hydra's and OmegaConf's own errors: see `simulator.cli.errors`.
         """
-        return self._base(words).whole
-
-    def _base(self, words: Sequence[str]) -> _Base:
         from hydra import compose
         from hydra.errors import ConfigCompositionException
 
@@ -167,7 +162,7 @@ class Composer:
             try:
                 found = compose(name, given, return_hydra_config=True)
             except ConfigCompositionException as error:
-                line = explained(error, words, self.whole)
+                line = explained(error, words, lambda fewer: self._base(fewer).whole)
                 if line is None:
                     raise
                 raise InputError(line) from error
@@ -175,11 +170,14 @@ class Composer:
                 raise InputError(str(error)) from error
             while len(self._known) >= MOST_KNOWN:
                 del self._known[next(iter(self._known))]
-            self._known[key] = _Base(found)
+            self._known[key] = _Base.of(found)
         return self._known[key]
 
     def shared(self, words: Sequence[str]) -> DictConfig:
-        """As `whole`, but for values that are set later: what jobs with these words share."""
+        """What jobs with these words share, Hydra's node in it: values are set later.
+
+        Raises as `settings` does.
+        """
         return self._base(self._split(words)[0]).whole
 
     def _split(self, words: Sequence[str]) -> tuple[list[str], list[Any]]:
@@ -187,13 +185,17 @@ class Composer:
         parsed = self.parsed(words)
         late = [override for override in parsed if _is_value(override)]
         keys = {override.key_or_group for override in late}
-        early = [o for o in parsed if not _is_value(o)]
+        early = [override for override in parsed if not _is_value(override)]
         if any(override.key_or_group in keys for override in early):  # in their order, then
             return list(words), []
         return [override.input_line for override in early], late
 
     def settings(self, words: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The configuration of the words as plain data, and Hydra's node. Raises as `whole`."""
+        """The configuration of the words as plain data, and Hydra's node.
+
+        Raises:
+            InputError, and Hydra's and OmegaConf's own errors: see `simulator.cli.errors`.
+        """
         early, late = self._split(words)
         base = self._base(early)
         config = copy.deepcopy(base.config)
@@ -201,7 +203,8 @@ class Composer:
             base = self._base(words)  # which says what is wrong, or knows better
             config = copy.deepcopy(base.config)
         if base.points or any("${" in override.input_line for override in late):
-            config = _resolved(config, base.hydra)
+            own = OmegaConf.masked_copy(_rooted(config, base.hydra), list(config))
+            config = OmegaConf.to_container(own, resolve=True)
         return config, base.hydra
 
     def job(self, words: Sequence[str], number: int | None, folder: str = "") -> SweepJob:
@@ -223,7 +226,11 @@ class Composer:
             "sweep": hydra["sweep"] | {"dir": folder},
         }
         group, name = ("run", "dir") if number is None else ("sweep", "subdir")
-        place = _folder(str(hydra[group][name]), f"hydra.{group}.{name}", hydra, config)
+        place = str(hydra[group][name])
+        if place == "${folder_name:${hydra.job.override_dirname}}":  # most of the time
+            place = folder_name(named["override_dirname"])
+        elif "${" in place:
+            place = str(OmegaConf.select(_rooted(config, hydra), f"hydra.{group}.{name}"))
         at = os.path.abspath(os.path.join(folder, place))
         hydra["runtime"] = hydra["runtime"] | {"output_dir": at}
         rest, objective = split_objective(config)
@@ -297,20 +304,6 @@ def _rooted(config: Mapping[str, Any], hydra: Mapping[str, Any]) -> DictConfig:
     return root
 
 
-def _resolved(config: Mapping[str, Any], hydra: Mapping[str, Any]) -> dict[str, Any]:
-    root = _rooted(config, hydra)
-    return OmegaConf.to_container(OmegaConf.masked_copy(root, list(config)), resolve=True)
-
-
-def _folder(pattern: str, key: str, hydra: Mapping[str, Any], config: Mapping[str, Any]) -> str:
-    """The folder at `key` of Hydra's node, where `pattern` stands."""
-    if pattern == "${folder_name:${hydra.job.override_dirname}}":  # most of the time
-        return folder_name(hydra["job"]["override_dirname"])
-    if "${" not in pattern:
-        return pattern
-    return str(OmegaConf.select(_rooted(config, hydra), key))
-
-
 # ---------------- Plans.
 
 
@@ -365,38 +358,43 @@ def planned(composer: Composer) -> Plan:
     command = composer.command
     given = composer.parsed(command.overrides)
     fixed = [o for o in given if not o.is_sweep_override()]
-    several = command.multirun or len(fixed) < len(given) or _in(given, "experiment")
+    several = command.multirun or len(fixed) < len(given)
+    several = several or any(o.key_or_group == "experiment" for o in given)
     # A key of a group that is swept, here or by an experiment, need not be one of its default.
-    shared = composer.shared([o.input_line for o in fixed if not (several and _of_option(o))])
+    kept = [o for o in fixed if not several or "." not in o.key_or_group or o.is_hydra_override()]
+    shared = composer.shared([o.input_line for o in kept])
     hydra = shared.hydra
-    _check_folders(hydra)
-    if not command.multirun and hydra.mode != RunMode.MULTIRUN:
-        _refuse_values(given)
-        return Plan([list(command.overrides)], shared, swept=False)
-    swept = [f"{key}={value}" for key, value in (hydra.sweeper.get("params") or {}).items()]
-    both = composer.parsed([*swept, *command.overrides])
+    for name in ("run", "sweep"):  # without a name results would lie in the working folder
+        folder = OmegaConf.to_container(hydra[name], resolve=False)["dir"]
+        if not str(folder).strip():
+            raise InputError(f"hydra.{name}.dir is {folder!r}; accepted: a folder, . for this one")
+    if command.multirun or hydra.mode == RunMode.MULTIRUN:
+        return _sweep(composer, shared, fixed)
+    for override in given:
+        if override.is_sweep_override():
+            key, value = typed(override)
+            raise InputError(f"{key} is {value}; several values need -m")
+    return Plan([list(command.overrides)], shared, swept=False)
+
+
+def _sweep(composer: Composer, shared: DictConfig, fixed: Sequence[Any]) -> Plan:
+    """The plan of a sweep. fixed: overrides of the command that have one value."""
+    sweeper, words = shared.hydra.sweeper, composer.command.overrides
+    swept = [f"{key}={value}" for key, value in (sweeper.get("params") or {}).items()]
+    both = composer.parsed([*swept, *words])
     _refuse_many(both, composer.loader)
     own = [o for o in both if not o.is_hydra_override()]
-    if hydra.sweeper._target_.endswith(".BasicSweeper"):
+    if sweeper._target_.endswith(".BasicSweeper"):
         jobs = [[*composer.hydras, *job] for job in _expanded(own)]
-        _check_sweep(hydra, len(jobs))
+        _check_sweep(shared.hydra, len(jobs))
         return Plan(jobs, shared, swept=True)
-    trials = hydra.sweeper.get("n_trials")
+    trials = sweeper.get("n_trials")
     if trials is not None and trials < 1:
         raise InputError(f"hydra.sweeper.n_trials is {trials}; accepted: 1 or more")
     groups = {o.key_or_group for o in both if o.is_sweep_override()}
     fixed = [o for o in fixed if o.key_or_group.partition(".")[0] not in groups]
-    arguments = tuple(o.input_line for o in given if not o.is_hydra_override())
-    return Plan([[o.input_line for o in fixed]], shared, swept=True, arguments=arguments)
-
-
-def _in(overrides: Sequence[Any], key: str) -> bool:
-    return any(o.key_or_group == key for o in overrides)
-
-
-def _of_option(override: Any) -> bool:
-    """Whether the key belongs to a chosen option: a policy's setting, say."""
-    return "." in override.key_or_group and not override.is_hydra_override()
+    given = [o.input_line for o in composer.parsed(words) if not o.is_hydra_override()]
+    return Plan([[o.input_line for o in fixed]], shared, swept=True, arguments=tuple(given))
 
 
 def _expanded(overrides: Sequence[Any]) -> list[list[str]]:
@@ -416,54 +414,32 @@ def _expanded(overrides: Sequence[Any]) -> list[list[str]]:
     return [list(job) for job in itertools.product(*values.values())]
 
 
-def _refuse_values(overrides: Sequence[Any]) -> None:
-    """Raise InputError for several values of a key in a single run."""
-    for override in overrides:
-        if override.is_sweep_override():
-            key, value = typed(override)
-            raise InputError(f"{key} is {value}; several values need -m")
-
-
 def _refuse_many(overrides: Sequence[Any], loader: Any) -> None:
     """Raise InputError for values that no run has, or more of them than a sweep may have runs."""
-    from hydra.core.override_parser.types import Glob
+    from hydra.core.override_parser.types import Glob, RangeSweep
 
     jobs = 1
     for override in overrides:
         if not override.is_discrete_sweep():
             continue
-        (key, value), count = typed(override), _count(override)
+        key, shown = typed(override)
+        value = override.value()
+        if isinstance(value, RangeSweep):  # which may be too long to go through
+            steps = (value.stop - value.start) / value.step if value.step else 0
+            count = max(0, math.ceil(min(steps, 1e300)))
+        else:
+            count = sum(1 for _ in override.sweep_iterator())
         jobs *= count
         if jobs > MOST_JOBS:
             raise InputError(
-                f"{key} is {value}, which makes {jobs} runs; accepted: up to {MOST_JOBS} in a sweep"
+                f"{key} is {shown}, which makes {jobs} runs; accepted: up to {MOST_JOBS} in a sweep"
             )
-        if count:
-            continue
-        accepted = "a range with a value in it"
-        if isinstance(override.value(), Glob):
-            options = loader.get_group_options(override.key_or_group)
-            accepted = f"a pattern of {', '.join(options)}" if options else "a group's key"
-        raise InputError(f"{key} is {value}, which no run has; accepted: {accepted}")
-
-
-def _count(override: Any) -> int:
-    """How many values it stands for; a range is not gone through."""
-    from hydra.core.override_parser.types import RangeSweep
-
-    value = override.value()
-    if not isinstance(value, RangeSweep):
-        return sum(1 for _ in override.sweep_iterator())
-    steps = (value.stop - value.start) / value.step if value.step else 0
-    return max(0, math.ceil(min(steps, 1e300)))
-
-
-def _check_folders(hydra: Any) -> None:
-    """Raise InputError for a folder without a name: results would lie in the working one."""
-    for name in ("run", "sweep"):
-        folder = OmegaConf.to_container(hydra[name], resolve=False)["dir"]
-        if not str(folder).strip():
-            raise InputError(f"hydra.{name}.dir is {folder!r}; accepted: a folder, . for this one")
+        if not count:
+            accepted = "a range with a value in it"
+            if isinstance(value, Glob):
+                options = loader.get_group_options(override.key_or_group)
+                accepted = f"a pattern of {', '.join(options)}" if options else "a group's key"
+            raise InputError(f"{key} is {shown}, which no run has; accepted: {accepted}")
 
 
 def _check_sweep(hydra: Any, jobs: int) -> None:

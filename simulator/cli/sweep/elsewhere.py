@@ -7,7 +7,6 @@ our folders.
 from __future__ import annotations
 
 import _thread
-import base64
 import io
 import os
 import sys
@@ -15,13 +14,13 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from simulator.cli.survey import Plan
 from simulator.cli.sweep.job import Answer, SweepJob, answered_elsewhere, lost
+from simulator.cli.sweep.progress import Sweep
 from simulator.results.files import SUMMARY
 from simulator.results.printing import print_run
 from traces.common.errors import InputError
@@ -36,26 +35,29 @@ FILES_S = 1  # until a file of a process on this disk is seen
 _LOST = ("TerminatedWorkerError", "BrokenProcessPool", "WorkerCrashedError", "NodeDiedError")
 
 
-def launch(plan: Plan, jobs: list[tuple[int, SweepJob]], lines: Any) -> None:
-    """Run numbered jobs by the plan's launcher, all at once; `lines` takes their answers.
+def launch(plan: Plan, jobs: list[tuple[int, SweepJob]], sweep: Sweep) -> None:
+    """Run numbered jobs by the plan's launcher, all at once; `sweep` takes their answers.
 
     After ^C nothing is left of jobs that had begun.
     """
     if not jobs:
         return
     run = _by_submitit if "submitit" in plan.launcher else _by_plugin
-    watch = Watch(jobs, lines)
+    watch = Watch(jobs, sweep)
     try:
         with watch:
             answers = run(plan, [job for _, job in jobs])
     except KeyboardInterrupt:
-        _tidy([job for _, job in jobs if job.folder.is_dir()])
+        left, until = [job for _, job in jobs if job.folder.is_dir()], time.monotonic() + ENDING_S
+        while left and time.monotonic() < until:  # until their processes have ended
+            left = [job for job in left if not job.tidied()]
+            time.sleep(0.05)
         if watch.reader_left:
             raise BrokenPipeError from None
         raise
     for (number, _), answer in zip(jobs, answers, strict=True):
         if number not in watch.seen:
-            lines.take(number, answer)
+            sweep.take(number, answer)
 
 
 # ---------------- Hydra's plugins.
@@ -87,7 +89,7 @@ def _nothing(**_: Any) -> None:
 
 
 def _performed(config: DictConfig) -> Answer:
-    return answered_elsewhere(SweepJob.parsed(base64.b64decode(config.job).decode()))
+    return answered_elsewhere(SweepJob.parsed(bytes.fromhex(config.job).decode()))
 
 
 def _by_plugin(plan: Plan, jobs: list[SweepJob]) -> list[Answer]:
@@ -103,9 +105,8 @@ def _by_plugin(plan: Plan, jobs: list[SweepJob]) -> list[Answer]:
         config=config,
     )
     try:
-        packed = [base64.b64encode(job.text().encode()).decode() for job in jobs]
-        found = launcher.launch([[text] for text in packed], 0)
-        return [one.return_value for one in found]
+        done = launcher.launch([[job.text().encode().hex()] for job in jobs], 0)
+        return [one.return_value for one in done]
     except Exception as error:
         if type(error).__name__ not in _LOST:
             raise
@@ -117,8 +118,20 @@ def _by_plugin(plan: Plan, jobs: list[SweepJob]) -> list[Answer]:
 
 
 def _by_submitit(plan: Plan, jobs: list[SweepJob]) -> list[Answer]:
+    from hydra_plugins.hydra_submitit_launcher.config import BaseQueueConf
+    from submitit import AutoExecutor
+
     here = plan.launcher.endswith(".LocalLauncher")
-    executor = _executor(plan, "local" if here else "slurm")
+    cluster = "local" if here else "slurm"
+    # As the plugin makes an executor of the configuration of ``hydra/launcher``.
+    node = OmegaConf.to_container(plan.hydra.launcher, resolve=True)
+    del node["_target_"]
+    first = {f"{cluster}_{key}": node.pop(key) for key in ("max_num_timeout",) if key in node}
+    executor = AutoExecutor(node.pop("submitit_folder"), cluster=cluster, **first)
+    shared = BaseQueueConf.__dataclass_fields__
+    executor.update_parameters(
+        **{key if key in shared else f"{cluster}_{key}": value for key, value in node.items()}
+    )
     with _silent() if here else nullcontext():
         submitted = executor.map_array(answered_elsewhere, jobs)
     for one in submitted if here else ():
@@ -134,22 +147,6 @@ def _by_submitit(plan: Plan, jobs: list[SweepJob]) -> list[Answer]:
         raise
 
 
-def _executor(plan: Plan, cluster: str) -> Any:
-    """As the plugin makes it of the configuration of ``hydra/launcher``."""
-    from hydra_plugins.hydra_submitit_launcher.config import BaseQueueConf
-    from submitit import AutoExecutor
-
-    node = OmegaConf.to_container(plan.hydra.launcher, resolve=True)
-    first = {f"{cluster}_{key}": node.pop(key) for key in ("max_num_timeout",) if key in node}
-    executor = AutoExecutor(node.pop("submitit_folder"), cluster=cluster, **first)
-    shared = BaseQueueConf.__dataclass_fields__
-    del node["_target_"]
-    executor.update_parameters(
-        **{key if key in shared else f"{cluster}_{key}": value for key, value in node.items()}
-    )
-    return executor
-
-
 @contextmanager
 def _silent() -> Iterator[None]:
     """Processes that are started in the block write nothing on our stderr.
@@ -158,14 +155,14 @@ def _silent() -> Iterator[None]:
     themselves have logs of their own.
     """
     sys.stderr.flush()
-    saved, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    saved = os.dup(2)
     try:
-        os.dup2(nothing, 2)
+        with open(os.devnull, "w") as nothing:
+            os.dup2(nothing.fileno(), 2)
         yield
     finally:
         os.dup2(saved, 2)
         os.close(saved)
-        os.close(nothing)
 
 
 def _answer(submitted: Any) -> Answer:
@@ -186,12 +183,12 @@ def _answer(submitted: Any) -> Answer:
 class Watch:
     """While it is entered, a thread looks for runs that have finished, and tells each once."""
 
-    def __init__(self, jobs: Sequence[tuple[int, SweepJob]], lines: Any) -> None:
+    def __init__(self, jobs: Sequence[tuple[int, SweepJob]], sweep: Sweep) -> None:
         wanted = ((number, job, job.identity()) for number, job in jobs)
         self._open = {number: (job, key) for number, job, key in wanted if key is not None}
         self.seen: set[int] = set()
         self.reader_left = False  # nobody reads our output any more
-        self._lines = lines
+        self._sweep = sweep
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._look_on, daemon=True)
 
@@ -213,43 +210,26 @@ class Watch:
 
     def _look(self) -> None:
         for number, (job, key) in list(self._open.items()):
-            summary = _summary(job.folder, key)
-            if summary is None or self.reader_left:
+            if self.reader_left:
+                return
+            try:
+                summary = loads((job.folder / SUMMARY).read_text(encoding="utf-8"))
+            except (OSError, ValueError):
                 continue
+            if not (isinstance(summary, dict) and summary.get("config_hash") == key):
+                continue  # another configuration's
             del self._open[number]
             with suppress(InputError):  # which the job says
                 value = job.objective.value(job.folder) if job.objective else None
-                self._tell(number, Answer(value, text=_line(job, summary)))
+                line = io.StringIO()
+                print_run(summary, job.folder, job.name, line)
+                self._tell(number, Answer(value, text=line.getvalue()))
 
     def _tell(self, number: int, answer: Answer) -> None:
         self.seen.add(number)
         try:
-            self._lines.take(number, answer)
+            self._sweep.take(number, answer)
         except BrokenPipeError:
             self.reader_left = True
             silence_output()
             _thread.interrupt_main()
-
-
-def _summary(folder: Path, identity: str) -> dict[str, Any] | None:
-    """Of the finished run; None where there is none yet, or another configuration's."""
-    try:
-        summary = loads((folder / SUMMARY).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    found = isinstance(summary, dict) and summary.get("config_hash") == identity
-    return summary if found else None
-
-
-def _line(job: SweepJob, summary: dict[str, Any]) -> str:
-    out = io.StringIO()
-    print_run(summary, job.folder, job.name, out)
-    return out.getvalue()
-
-
-def _tidy(jobs: list[SweepJob]) -> None:
-    """Remove what interrupted jobs have left, when their processes have ended."""
-    until = time.monotonic() + ENDING_S
-    while jobs and time.monotonic() < until:
-        jobs = [job for job in jobs if not job.tidied()]
-        time.sleep(0.05)

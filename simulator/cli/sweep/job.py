@@ -8,7 +8,7 @@ import os
 import re
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
+from contextlib import ExitStack, chdir, contextmanager, nullcontext, redirect_stdout, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -218,14 +218,8 @@ def _as_hydra_says(job: SweepJob) -> Iterator[None]:
             from omegaconf import OmegaConf
 
             configure_log(OmegaConf.create({"hydra": job.hydra}).hydra.job_logging)
-        if not node["chdir"]:
+        with chdir(job.folder) if node["chdir"] else nullcontext():
             yield
-            return
-        os.chdir(job.folder)
-        try:
-            yield
-        finally:
-            os.chdir(job.cwd)
 
 
 @contextmanager
@@ -252,16 +246,10 @@ def _files(job: SweepJob) -> Iterator[None]:
         raise
 
 
-def _stamps(folder: Path) -> list[tuple[int, int] | None]:
+def _stamps(folder: Path) -> list[tuple[str, int, int]]:
     """Of the results' files, as long as nobody writes them anew."""
-    return [_stamp(folder / name) for name in (REQUESTS, STEPS, SUMMARY)]
-
-
-def _stamp(path: Path) -> tuple[int, int] | None:
-    with suppress(FileNotFoundError):
-        found = path.stat()
-        return found.st_ino, found.st_mtime_ns
-    return None
+    there = [path for name in (REQUESTS, STEPS, SUMMARY) if (path := folder / name).exists()]
+    return [(path.name, path.stat().st_ino, path.stat().st_mtime_ns) for path in there]
 
 
 _NOT_KEPT = ("hydra_logging", "job_logging", "env", "searchpath", "callbacks", "verbose")

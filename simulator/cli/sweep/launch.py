@@ -5,14 +5,15 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from hydra.core.plugins import Plugins
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.plugins.launcher import Launcher
+from hydra.types import HydraContext
 from omegaconf import OmegaConf, open_dict
 
 from simulator.cli.survey import Composer, Plan
@@ -20,11 +21,6 @@ from simulator.cli.sweep import pool
 from simulator.cli.sweep.job import Answer, SweepJob, answered, found
 from simulator.cli.sweep.lock import Busy
 from simulator.cli.sweep.progress import Sweep
-
-
-def is_elsewhere(launcher: str) -> bool:
-    """Whether the launcher of that class is another than Hydra's basic one, which is ours."""
-    return not launcher.endswith(".BasicLauncher")
 
 
 def run_sweep(plan: Plan, composer: Composer, sweep: Sweep) -> None:
@@ -49,7 +45,7 @@ class Runs:
     """Runs jobs of a plan, some of them at a time."""
 
     def __init__(self, plan: Plan, composer: Composer, sweep: Sweep, folder: Path) -> None:
-        self.plan, self.composer, self.sweep, self._folder = plan, composer, sweep, folder
+        self.plan, self.composer, self._sweep, self._folder = plan, composer, sweep, folder
         with os.scandir(folder) as entries:  # runs before this sweep may be finished
             self._resumed = any(entry.is_dir() for entry in entries)
 
@@ -58,93 +54,52 @@ class Runs:
 
         Lines are printed in the jobs' order, wherever and whenever they run.
         """
-        lines = _Lines(self.sweep, first, len(words))
-        jobs = self._unfinished(words, first, lines)
-        if is_elsewhere(self.plan.launcher):
+        numbers = range(first, first + len(words))
+        self._sweep.expect(numbers)
+        jobs = self._unfinished(words, first)
+        if self.plan.launcher.endswith(".BasicLauncher"):  # Hydra's, which is ours
+            self._here(jobs, len(words))
+        else:
             from simulator.cli.sweep.elsewhere import launch
 
-            launch(self.plan, list(jobs), lines)
-        else:
-            self._here(jobs, len(words), lines)
-        return lines.values()
+            launch(self.plan, list(jobs), self._sweep)
+        return [self._sweep.values.get(number) for number in numbers]
 
     def _unfinished(
-        self, words: Sequence[Sequence[str]], first: int, lines: _Lines
+        self, words: Sequence[Sequence[str]], first: int
     ) -> Iterator[tuple[int, SweepJob]]:
         for number, one in enumerate(words, first):
             job = self.composer.job(one, number, str(self._folder))
-            lines.expect(number, job)
+            self._sweep.jobs[number] = job
             answer = found(job) if self._resumed else None
             if answer is None:
                 yield number, job
             else:
-                lines.take(number, answer)
+                self._sweep.take(number, answer)
 
-    def _here(self, jobs: Iterator[tuple[int, SweepJob]], count: int, lines: _Lines) -> None:
+    def _here(self, jobs: Iterator[tuple[int, SweepJob]], count: int) -> None:
         """In this process, or in several; jobs that another sweep is at work on come last."""
-        many = pool.processes(count) if self._only_runs() else 1
+        tasks = {word for job in self.plan.jobs for word in job if word.startswith("task=")}
+        # Another task prints as it goes, and has processes of its own.
+        runs = self.plan.shared.get("task") == "run" and tasks <= {"task=run"}
+        many = pool.processes(count) if runs else 1
         waiting = []
-        for number, answer in pool.answers(jobs, many) if many > 1 else _one_by_one(jobs, lines):
+        for number, answer in pool.answers(jobs, many) if many > 1 else _one_by_one(jobs):
             if answer is None:
                 waiting.append(number)
-                lines.put_off(number)
+                self._sweep.put_off(number)
             else:
-                lines.take(number, answer)
+                self._sweep.take(number, answer)
         for number in waiting:
-            lines.take(number, answered(lines.job(number)))
-
-    def _only_runs(self) -> bool:
-        """Whether no job is another task, which prints as it goes and has processes of its own."""
-        words = {word for job in self.plan.jobs for word in job if word.startswith("task=")}
-        return self.plan.shared.get("task") == "run" and words <= {"task=run"}
+            self._sweep.take(number, answered(self._sweep.jobs[number]))
 
 
-def _one_by_one(
-    jobs: Iterable[tuple[int, SweepJob]], lines: _Lines
-) -> Iterator[tuple[int, Answer | None]]:
+def _one_by_one(jobs: Iterable[tuple[int, SweepJob]]) -> Iterator[tuple[int, Answer | None]]:
     for number, job in jobs:
         try:
             yield number, answered(job, wait=False)
         except Busy:
             yield number, None
-
-
-class _Lines:
-    """Answers of jobs, told in the jobs' order."""
-
-    def __init__(self, sweep: Sweep, first: int, count: int) -> None:
-        self._sweep = sweep
-        self._order = deque(range(first, first + count))
-        self._jobs: dict[int, SweepJob] = {}  # whose lines are still to be told
-        self._known: dict[int, Answer] = {}
-        self._values = dict.fromkeys(self._order)
-        sweep.show()
-
-    def expect(self, number: int, job: SweepJob) -> None:
-        """The job of that number is about to run."""
-        self._jobs[number] = job
-
-    def job(self, number: int) -> SweepJob:
-        return self._jobs[number]
-
-    def take(self, number: int, answer: Answer) -> None:
-        """A job has ended: its line, and those that waited for it."""
-        self._known[number] = answer
-        while self._order and self._order[0] in self._known:
-            told = self._order.popleft()
-            answer = self._known.pop(told)
-            self._values[told] = answer.value
-            self._sweep.tell(self._jobs.pop(told), answer)
-        self._sweep.show(len(self._known))
-
-    def put_off(self, number: int) -> None:
-        """The job comes last."""
-        self._order.remove(number)
-        self._order.append(number)
-
-    def values(self) -> list[float | None]:
-        """Of the objective, by job; None of a job that failed."""
-        return list(self._values.values())
 
 
 # ---------------- Sweepers that search.
@@ -164,7 +119,12 @@ class Fed(Launcher):
     ) -> list[JobReturn]:
         """Run the jobs, and return the number that each is judged by."""
         words = [[*self.runs.composer.hydras, *job] for job in job_overrides]
-        return [_returned(value) for value in self.runs.launch(words, initial_job_idx)]
+        found = []
+        for value in self.runs.launch(words, initial_job_idx):
+            done = JobReturn(status=JobStatus.COMPLETED)
+            done.return_value = value
+            found.append(_Failed(status=JobStatus.FAILED) if value is None else done)
+        return found
 
 
 class _Failed(JobReturn):
@@ -179,18 +139,7 @@ class SearchFailed(Exception):
     """A job of a search has failed."""
 
 
-def _returned(value: float | None) -> JobReturn:
-    if value is None:
-        return _Failed(status=JobStatus.FAILED)
-    found = JobReturn(status=JobStatus.COMPLETED)
-    found.return_value = value
-    return found
-
-
 def _search(runs: Runs) -> None:
-    from hydra.core.plugins import Plugins
-    from hydra.types import HydraContext
-
     sys.modules[Fed.__module__] = sys.modules[__name__]
     Plugins.instance().register(Fed)
     Fed.runs, shared = runs, runs.plan.shared
@@ -201,14 +150,9 @@ def _search(runs: Runs) -> None:
     sweeper = Plugins.instance().instantiate_sweeper(
         hydra_context=context, task_function=answered, config=config
     )
-    _quieten_optuna()
-    with suppress(SearchFailed):  # which was printed
-        sweeper.sweep(list(runs.plan.arguments))
-
-
-def _quieten_optuna() -> None:
-    """Optuna and its sweeper report on stderr, whatever logging Hydra sets up."""
     optuna = sys.modules.get("optuna")
-    if optuna is not None:
+    if optuna is not None:  # it and its sweeper report on stderr, whatever logging Hydra sets up
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         logging.getLogger("hydra_plugins.hydra_optuna_sweeper").setLevel(logging.CRITICAL)
+    with suppress(SearchFailed):  # which was printed
+        sweeper.sweep(list(runs.plan.arguments))

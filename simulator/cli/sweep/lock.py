@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -16,7 +15,6 @@ from simulator.results.files import SUMMARY
 INSIDE = ".hydra"  # where the lock lies, so that a folder that holds nothing else is empty
 LOCK = ".lock"
 REPLACING = ".replacing"  # beside it while results of another configuration are replaced
-_TEMPORARY = re.compile(r"\..+\.(\d+)\.tmp")  # .NAME.PID.tmp, as every writer of ours names them
 
 
 class Busy(Exception):
@@ -36,7 +34,13 @@ def claimed(folder: Path, wait: bool = True) -> Iterator[None]:
     """
     lock = _acquired(folder, wait)
     try:
-        _clear(folder)
+        if is_torn(folder):
+            (folder / SUMMARY).unlink(missing_ok=True)
+            (folder / INSIDE / REPLACING).unlink()
+        for path in folder.glob(".*.*.tmp"):  # .NAME.PID.tmp, as every writer of ours names them
+            pid = path.name.split(".")[-2]
+            if pid.isdecimal() and _is_gone(int(pid)):
+                path.unlink(missing_ok=True)
         yield
     finally:
         with suppress(OSError):  # while it is held: who waits sees that it is another file then
@@ -70,16 +74,6 @@ def _acquired(folder: Path, wait: bool) -> FileLock:
 def is_torn(folder: Path) -> bool:
     """Whether a process is replacing the folder's run, or was killed at it."""
     return (folder / INSIDE / REPLACING).exists()
-
-
-def _clear(folder: Path) -> None:
-    if is_torn(folder):
-        (folder / SUMMARY).unlink(missing_ok=True)
-        (folder / INSIDE / REPLACING).unlink()
-    for path in folder.glob(".*.tmp"):
-        found = _TEMPORARY.fullmatch(path.name)
-        if found and _is_gone(int(found[1])):
-            path.unlink(missing_ok=True)
 
 
 def _is_gone(pid: int) -> bool:

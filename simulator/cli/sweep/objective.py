@@ -27,18 +27,19 @@ _STATISTICS = ("mean", "median", "std", "p90", "p95", "p99")
 _TIMES = ("ttft", "tpot", "itl", "e2el")
 _LEAST = tuple(f"{statistic}_{time}_ms" for time in _TIMES for statistic in _STATISTICS)
 NAMES = _MOST + _LEAST  # keys of summary.json
-DIRECTIONS = ("maximize", "minimize")
+ACCEPTED = f"{', '.join(_MOST)}, {{{','.join(_STATISTICS)}}}_{{{','.join(_TIMES)}}}_ms"  # NAMES
 
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """A key of the summary; `direction` is what better means, and follows from it."""
+    """A key of the summary."""
 
     name: str
 
     @property
     def direction(self) -> str:
-        return DIRECTIONS[self.name in _LEAST]
+        """What better means."""
+        return "minimize" if self.name in _LEAST else "maximize"
 
     def value(self, folder: Path) -> float:
         """Of the finished run in `folder`.
@@ -62,12 +63,6 @@ class Objective:
         return value > than if self.direction == "maximize" else value < than
 
 
-def names() -> str:
-    """All of them, for a message."""
-    statistics, times = ",".join(_STATISTICS), ",".join(_TIMES)
-    return f"{', '.join(_MOST)}, {{{statistics}}}_{{{times}}}_ms"
-
-
 def split_objective(config: Mapping[str, Any]) -> tuple[dict[str, Any], Objective | None]:
     """The configuration without the objective's keys, and the objective; None where none is set.
 
@@ -81,7 +76,7 @@ def split_objective(config: Mapping[str, Any]) -> tuple[dict[str, Any], Objectiv
             raise InputError(f"direction is {direction!r}; accepted without an objective: null")
         return rest, None
     if name not in NAMES:
-        raise InputError(f"objective is {name!r}; accepted: {names()}, or null")
+        raise InputError(f"objective is {name!r}; accepted: {ACCEPTED}, or null")
     objective = Objective(name)
     if direction not in (None, objective.direction):
         raise InputError(
