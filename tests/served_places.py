@@ -15,7 +15,11 @@ class Places:
 
     def __init__(self, run: Run) -> None:
         self.rules, self.capacity = run.job.settings.server, run.job.settings.capacity
-        self.run, self.facts, self.total = run, run.facts.requests, run.job.kv_blocks
+        self.run, self.facts, self.total = (
+            run,
+            run.facts.requests,
+            run.job.settings.server.kv_blocks,
+        )
         self.waiting: list[int] = []  # head first
         self.reading: dict[int, int] = {}  # tokens read, in the order of admission
         self.running: list[int] = []  # so too

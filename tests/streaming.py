@@ -58,7 +58,7 @@ def in_memory(job: Job, folder: Path, fast: bool = False) -> dict[str, Any]:
     with RunFiles(folder) as files:
         ledger = Ledger(work, files, sums_for(job))
         near = serve(job, ledger, fast)
-        return finish(job, ledger, capacity=job.kv_blocks, near_threshold=near)
+        return finish(job, ledger, capacity=job.settings.server.kv_blocks, near_threshold=near)
 
 
 def streamed(
@@ -70,7 +70,7 @@ def streamed(
         sums = replace(sums_for(job), exact=exact)
         ledger = Ledger(work, files, sums, hold=False, block=block)
         near = serve(job, ledger, fast)
-        return finish(job, ledger, capacity=job.kv_blocks, near_threshold=near)
+        return finish(job, ledger, capacity=job.settings.server.kv_blocks, near_threshold=near)
 
 
 def differences(ours: Any, theirs: Any, rel: float = 0.0, path: str = "") -> list[str]:

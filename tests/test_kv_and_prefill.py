@@ -31,16 +31,13 @@ def rules(**settings) -> ServerSettings:
 
 def test_blocks_are_whole_and_the_watermark_is_left_free():
     """100 blocks of 16; 37 tokens take 3, and 1.5 % of 100 blocks are 2."""
-    kv = KvBlocks.of_tokens(1607, 16, 0.015)
+    kv = KvBlocks(ServerSettings(kv_tokens=1607).kv_blocks, 16, 0.015)
     assert (kv.total, kv.blocks(37), kv.blocks(48), kv.blocks(49)) == (100, 3, 3, 4)
-    kv.hold(95)
     assert kv.admits(3 * 16, 95, alone=False)  # 95 + 3 + 2
     assert not kv.admits(3 * 16 + 1, 95, alone=False)
     assert kv.admits(5 * 16, 95, alone=True)
     assert kv.fits(1600)
     assert not kv.fits(1601)
-    kv.hold(7)
-    assert kv.peak == 95
 
 
 # ---------------------------------------------------------------- memory

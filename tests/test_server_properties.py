@@ -26,7 +26,7 @@ def folder(tmp_path_factory):
 @given(case=cases())
 def test_every_run_keeps_the_laws(folder, case: Case):
     run = case.run(folder)
-    Accounts.of(run.facts).check(run.job.kv_blocks)
+    Accounts.of(run.facts).check(run.job.settings.server.kv_blocks)
     check_all(run)
     assert tables(case.run(folder)) == tables(run)  # the same seed, the same bytes
 
@@ -34,7 +34,7 @@ def test_every_run_keeps_the_laws(folder, case: Case):
 @pytest.mark.parametrize("name", ONCE_BROKEN)
 def test_what_once_broke_keeps_the_laws(folder, name):
     run = ONCE_BROKEN[name].run(folder)
-    Accounts.of(run.facts).check(run.job.kv_blocks)
+    Accounts.of(run.facts).check(run.job.settings.server.kv_blocks)
     check_all(run)
 
 

@@ -119,10 +119,10 @@ class WatchedServer(Server):
         self.events.append(Pushed(entry.column[0]))
         super()._push_back(entry)
 
-    def _allocate(self, load, table, anchor):
-        width = super()._allocate(load, table, anchor)
+    def _decide(self, load, anchor):
+        table, width = super()._decide(load, anchor)
         self._wanted = width.tolist()
-        return width
+        return table, width
 
     def _price(self, load, table, anchor, width, taken):
         widths, asked = (self._wanted, width.tolist()), len(self.cost.asked)

@@ -23,12 +23,6 @@ class KvBlocks:
     block: int = 16
     watermark: float = 0.01
     held: int = 0
-    peak: int = 0
-
-    @classmethod
-    def of_tokens(cls, tokens: int | None, block: int, watermark: float) -> KvBlocks:
-        """A cache of so many tokens; what fills no block is lost."""
-        return cls(None if tokens is None else tokens // block, block, watermark)
 
     @property
     def limited(self) -> bool:
@@ -47,8 +41,3 @@ class KvBlocks:
         """Whether a request that needs so many tokens may come in beside `claimed` blocks."""
         spare = 0 if alone else int(np.ceil(self.watermark * self.total))
         return self.total - claimed - self.blocks(tokens) >= spare
-
-    def hold(self, blocks: int) -> None:
-        """Set what all requests hold together."""
-        self.held = blocks
-        self.peak = max(self.peak, blocks)

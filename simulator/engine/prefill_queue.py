@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass, field
-
-from simulator.cost import StepCost
-
-COLUMN = list[int]  # a slot's column, see `simulator.engine.server`
-UNLIMITED = 1 << 60
 
 
 @dataclass(slots=True, eq=False)
 class Entry:
     """A request outside the running batch: waiting, or being read."""
 
-    column: COLUMN
+    column: list[int]  # of its slot, see `simulator.engine.server`
     context: int  # tokens to read: everything before the root
     fresh: bool = True  # output 0 is emitted when it is read; one that was preempted has it already
     read: int = 0
@@ -33,8 +29,7 @@ class Reading:
 
     def chunks(self, budget: int | None) -> list[tuple[Entry, int]]:
         """The next tokens to read: (entry, tokens) while `budget` lasts; None: whole prompts."""
-        left = UNLIMITED if budget is None else budget
-        taken = []
+        left, taken = math.inf if budget is None else budget, []
         for entry in self.entries:
             tokens = min(entry.context - entry.read, left)
             if tokens <= 0:
@@ -51,8 +46,3 @@ class Reading:
         while self.entries and self.entries[0].read >= self.entries[0].context:
             done.append(self.entries.popleft())
         return done
-
-
-def chunks_s(cost: StepCost, taken: list[tuple[Entry, int]]) -> float:
-    """Seconds of chunks computed in a step of their own: one pass, its weights read once."""
-    return cost.chunks_s([(entry.read, tokens) for entry, tokens in taken]) if taken else 0.0

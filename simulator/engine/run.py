@@ -57,12 +57,6 @@ class Job:
         return typical_context(self.recording, prompt)
 
     @property
-    def kv_blocks(self) -> int | None:
-        """Blocks of a replica's cache, None without a limit."""
-        server = self.settings.server
-        return None if server.kv_tokens is None else server.kv_tokens // server.kv_block
-
-    @property
     def served(self) -> str | dict[str, Any]:
         """For the summary: what requests are."""
         prompt = self.settings.workload.prompt_tokens
@@ -163,7 +157,9 @@ def run_job(
         near = _serve(job, ledger, on_finish)
         notes = job.policy.notes()
         more = {"workload": job.served} | ({"policy_notes": notes} if notes else {})
-        return finish(job, ledger, capacity=job.kv_blocks, near_threshold=near, more=more)
+        return finish(
+            job, ledger, capacity=job.settings.server.kv_blocks, near_threshold=near, more=more
+        )
 
 
 def prepare(job: Job) -> Job:
@@ -232,7 +228,7 @@ def simulate(job: Job, on_finish: Callable[[int], None] | None = None) -> Facts:
     ledger = Ledger(workload)
     _serve(job, ledger, on_finish)
     facts = ledger.facts()
-    ledger.accounts.check(job.kv_blocks)
+    ledger.accounts.check(job.settings.server.kv_blocks)
     return facts
 
 

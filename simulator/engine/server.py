@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Generator
+from functools import cache
 
 import numpy as np
 import simpy
 
 from simulator.cost import StepCost, StepTime
 from simulator.engine.kv_cache import KvBlocks
-from simulator.engine.prefill_queue import Entry, Reading, chunks_s
+from simulator.engine.prefill_queue import Entry, Reading
 from simulator.engine.settings import ServerSettings
 from simulator.orders.specs import Order
 from simulator.policies.checks import checked_widths, verifies_trees
@@ -59,17 +61,19 @@ class Server:
         self.env, self.policy, self.cost, self.ledger = env, policy, cost, ledger
         self._drafts = policy.drafts  # what it says once; the drafter is fed, or not, all along
         self._told, self.settings = told or cost, settings or ServerSettings()
+        rules = self.settings
+        self._whole = rules.prefill == "whole" and not rules.mixed  # prompts are read between steps
         self.capacity, self.clients, self.replica = capacity, clients, replica
         self.batch = 0
         self.queue: deque[Entry] = deque()
         self._reading = Reading()
         self._slots = np.zeros((ROWS, capacity), np.int64)
-        rules = self.settings
-        self._kv = KvBlocks.of_tokens(rules.kv_tokens, rules.kv_block, rules.watermark)
+        self._kv = KvBlocks(rules.kv_blocks, rules.kv_block, rules.watermark)
         self._preempted = 0  # since the last step
         self._waiting_tokens = 0  # of the queue
         self._arrival = env.event()
-        self._tables, self._trees = tables, {}
+        self._tables = tables
+        self._is_tree = cache(lambda order: verifies_trees(tables(order)))
         self._on_finish, self._following = on_finish, following
         self._offset, self._anchors = recording.anchor_offset, recording.anchor_counts
 
@@ -98,19 +102,20 @@ class Server:
 
     def serve(self) -> Generator:
         """Admit, prefill, plan, draft, allocate, verify, commit, observe, finish; for ever."""
-        whole = self.settings.prefill == "whole" and not self.settings.mixed
         while True:
             yield self.env.timeout(0)  # clients answer finished requests before slots are refilled
-            if whole and (yield from self._admit()):
+            if self._whole and (yield from self._admit()):
                 continue  # one-token requests are done at once, their clients send again
-            if not whole:
-                self._take_in()
-            if not self.batch and not len(self._reading):
-                yield self._next_arrival()
-            elif not self.batch or (len(self._reading) and not self.settings.mixed):
+            while not self._whole and (entry := self._next_entry()) is not None:
+                entry.read = 0
+                self._reading.entries.append(entry)
+            if self.batch and (self.settings.mixed or not len(self._reading)):
+                yield from self._step()
+            elif len(self._reading):
                 yield from self._read_alone()
             else:
-                yield from self._step()
+                self._arrival = self.env.event()
+                yield self._arrival
 
     # ---------------------------------------------------------------- admission and prefill
 
@@ -132,38 +137,28 @@ class Server:
             self._count_kv()
         return ended
 
-    def _take_in(self) -> None:
-        """Admit waiting requests to be read in chunks."""
-        while (entry := self._next_entry()) is not None:
-            entry.read = 0
-            self._reading.entries.append(entry)
-
     def _next_entry(self) -> Entry | None:
         """The next request that may come in, off the queue; None: none, or no room."""
         inside = self.batch + len(self._reading)
         if not self.queue or inside >= self.capacity:
             return None
-        entry = self._first()
-        if self._kv.limited:  # the next roots of those that run come before a newcomer
-            claimed = int(self._needed().sum()) + self._read_blocks()
-            if not self._kv.admits(entry.context + 1, claimed, alone=inside == 0):
-                return None
+        entry = self.queue[
+            0
+        ]  # preempted requests, at the queue's head, are shorter than all others
+        if self.settings.scheduling == "shortest_first":  # by what no engine knows
+            entry = min(self.queue, key=lambda entry: entry.size)
+        # the next roots of those that run come before a newcomer
+        if self._kv.limited and not self._kv.admits(
+            entry.context + 1, self._blocks(), alone=inside == 0
+        ):
+            return None
         self.queue.remove(entry)
         self._waiting_tokens -= entry.context
         if entry.fresh:
             self.ledger.admit(entry.column[REQUEST], self.env.now)
         if self._kv.limited:
-            self._kv.hold(self._kv.held + self._kv.blocks(entry.context + 1))
+            self._kv.held += self._kv.blocks(entry.context + 1)
         return entry
-
-    def _first(self) -> Entry:
-        """First come first served; or the fewest outputs first, which no engine knows.
-
-        Preempted requests, at the queue's head, go before all others.
-        """
-        if self.settings.scheduling == "fcfs":
-            return self.queue[0]
-        return min(self.queue, key=lambda entry: entry.size)
 
     def _begin(self, entry: Entry) -> bool:
         """Let a read request join the batch; False: output 0 was its last."""
@@ -179,22 +174,15 @@ class Server:
 
     def _read_alone(self) -> Generator:
         """A step that only reads prompts, while running requests wait."""
-        taken = self._reading.chunks(self._budget)
-        yield self.env.timeout(chunks_s(self.cost, taken))
+        taken = self._reading.chunks(self.settings.max_num_batched_tokens)
+        chunks = [(entry.read, tokens) for entry, tokens in taken]
+        yield self.env.timeout(self.cost.chunks_s(chunks) if chunks else 0.0)
         self._finish_reading(taken)
-
-    @property
-    def _budget(self) -> int | None:
-        return self.settings.max_num_batched_tokens if self.settings.prefill == "chunked" else None
 
     def _finish_reading(self, taken: list) -> None:
         for entry in self._reading.read(taken):
             self._begin(entry)
         self._count_kv()
-
-    def _next_arrival(self) -> simpy.Event:
-        self._arrival = self.env.event()
-        return self._arrival
 
     # ---------------------------------------------------------------- a step
 
@@ -203,18 +191,21 @@ class Server:
             self._make_room()
         load, anchor = self._load(), self._slots[ANCHOR, : self.batch].copy()
         shown = self._load()  # a policy may write into what it is shown
-        table = self._plan(shown)
-        width = self._allocate(shown, table, anchor)
+        table, width = self._decide(shown, anchor)
         if self._kv.limited:
             width = self._held_with(width, table)
-        taken = self._beside(width)
+        budget = self.settings.max_num_batched_tokens
+        if budget is not None:  # prompts get what it leaves
+            budget = max(0, budget - int(width.sum()) - self.batch)
+        taken = self._reading.chunks(budget)
         time = self._price(load, table, anchor, width, taken)
         blocks, preempted, self._preempted = self._kv.held, self._preempted, 0
         yield self.env.timeout(time.total_s)
         outcome = self._commit(load, table, anchor, width, time.total_s)
         tokens = sum(count for _, count in taken)
         serving = Serving(self.replica, tokens, blocks, preempted)
-        self.ledger.step(load, time, anchor, outcome, _ties(table, anchor), serving)
+        ties = 0 if table is None else int(np.count_nonzero(table.ties[anchor]))
+        self.ledger.step(load, time, anchor, outcome, ties, serving)
         self.policy.observe(outcome.copied())
         self._finish()
         self._finish_reading(taken)
@@ -231,31 +222,28 @@ class Server:
             request=slots[REQUEST].copy(),
         )
 
-    def _plan(self, load: Load):
-        """The table of the step's order, None for a plain decoding step."""
+    def _decide(self, load: Load, anchor: np.ndarray):
+        """The table of the step's order, None for a plain decoding step; and (batch,) nodes."""
         order = self.policy.plan(load)
-        if order is not None and not self._drafts:
+        if order is None:
+            return None, np.zeros(load.batch, np.int64)
+        if not self._drafts:
             name = type(self.policy).__name__
             raise InputError(
                 f"policy {name}: drafts is False, but plan gave an order; accepted: None"
             )
-        return None if order is None else self._tables(order)
-
-    def _allocate(self, load: Load, table, anchor: np.ndarray) -> np.ndarray:
-        """Nodes per request, as the policy chose them: (batch,)."""
-        if table is None:
-            return np.zeros(load.batch, np.int64)
+        table = self._tables(order)
         size = table.size[anchor]
         draft = Draft(table.score[anchor], table.depth[anchor], table.parent[anchor], size.copy())
         width = self.policy.allocate(Step(load, draft, table.spec, self._told))
-        return checked_widths(self.policy, width, size, table)
+        return table, checked_widths(self.policy, width, size, table)
 
     def _make_room(self) -> None:
         """Push out whoever came last while there is no block for the next root of every request.
 
         One that is alone always has room: others are rejected when they come.
         """
-        while self._needed().sum() + self._read_blocks() > self._kv.total:
+        while self._blocks() > self._kv.total:
             if len(self._reading):
                 self._push_back(self._reading.entries.pop())
             else:
@@ -264,26 +252,34 @@ class Server:
                 column[DEFERRED] = 0  # a prompt that is read again is read by the drafter too
                 self._push_back(Entry(column, column[CONTEXT], fresh=False))
 
-    def _needed(self, width: np.ndarray | int = 0) -> np.ndarray:
-        """Blocks of every running request while its root and so many nodes are verified."""
-        return self._kv.blocks(self._slots[CONTEXT, : self.batch] + 1 + width)
+    def _blocks(self, ahead: np.ndarray | int = 1) -> int:
+        """Blocks of prompts that are read, and of every running request with so many tokens more.
+
+        ahead: the root, and nodes that are verified.
+        """
+        running = self._kv.blocks(self._slots[CONTEXT, : self.batch] + ahead)
+        reading = sum(self._kv.blocks(entry.context + 1) for entry in self._reading.entries)
+        return int(running.sum()) + reading
 
     def _held_with(self, width: np.ndarray, table) -> np.ndarray:
         """Hold the step's blocks; nodes that find none are not verified: (batch,) widths.
 
         No request is pushed out for the draft of another: the largest trees are cut, all to the
-        same size. A shape that may not be cut is left out.
+        same size. A shape that may not be cut goes whole or not at all.
         """
-        room = self._kv.total - self._read_blocks()
-        if int(self._needed(width).sum()) > room:
-            whole = table.nested
-            low, high = 0, int(width.max())  # low fits
-            while high - low > 1:
-                middle = (low + high) // 2
-                fits = int(self._needed(_capped(width, middle, whole)).sum()) <= room
-                low, high = (middle, high) if fits else (low, middle)
-            width = _capped(width, low, whole)
-        self._kv.hold(int(self._needed(width).sum()) + self._read_blocks())
+
+        def capped(most: int) -> np.ndarray:
+            return np.minimum(width, most) if table.nested else np.where(width > most, 0, width)
+
+        def too_many(most: int) -> bool:
+            return self._blocks(1 + capped(most)) > self._kv.total
+
+        held = self._blocks(1 + width)
+        if held > self._kv.total:
+            sizes = range(1, int(width.max()) + 1)
+            width = capped(bisect_left(sizes, True, key=too_many))
+            held = self._blocks(1 + width)
+        self._kv.held = held
         return width
 
     def _push_back(self, entry: Entry) -> None:
@@ -294,26 +290,13 @@ class Server:
         self.queue.appendleft(entry)
         self._waiting_tokens += entry.context
 
-    def _read_blocks(self) -> int:
-        return sum(self._kv.blocks(entry.context + 1) for entry in self._reading.entries)
-
     def _count_kv(self) -> None:
         """What is held between steps: committed tokens' blocks alone."""
         if self._kv.limited:
-            held = self._kv.blocks(self._slots[CONTEXT, : self.batch]).sum()
-            self._kv.hold(int(held) + self._read_blocks())
-
-    def _beside(self, width: np.ndarray) -> list:
-        """Prompt chunks computed in the same step: what the token budget leaves."""
-        if not len(self._reading):
-            return []
-        budget = self._budget
-        if budget is not None:
-            budget = max(0, budget - int(width.sum()) - self.batch)
-        return self._reading.chunks(budget)
+            self._kv.held = self._blocks(ahead=0)
 
     def _price(self, load: Load, table, anchor, width, taken) -> StepTime:
-        tree = table is not None and self._is_tree(table) and bool(width.any())
+        tree = table is not None and self._is_tree(table.spec) and bool(width.any())
         ordered = 0 if table is None else int(table.size[anchor].sum())
         return self.cost.step(
             width + 1,
@@ -325,11 +308,6 @@ class Server:
             deferred=int(self._slots[DEFERRED, : self.batch].sum()),
             **({"chunks": [(entry.read, tokens) for entry, tokens in taken]} if taken else {}),
         )
-
-    def _is_tree(self, table) -> bool:
-        if table.spec not in self._trees:
-            self._trees[table.spec] = verifies_trees(table)
-        return self._trees[table.spec]
 
     def _commit(self, load: Load, table, anchor, width, step_s: float) -> Outcome:
         """Move every request past its accepted tokens and the bonus, which is always emitted."""
@@ -362,27 +340,13 @@ class Server:
 
     def _hand_over(self, column: np.ndarray) -> None:
         """Go on in the next sequence: the last token of one stands for output 0 of the next."""
-        column[ANCHOR], sequence = self._follow(int(column[ANCHOR]))
+        here = int(np.searchsorted(self._offset, column[ANCHOR] - 1, side="right")) - 1
+        sequence = int(self._following[here])
+        column[ANCHOR] = self._offset[sequence]
         column[LEFT] = min(int(self._anchors[sequence]), int(column[MORE]))
         column[MORE] -= column[LEFT]
         self.ledger.hand_over(int(column[REQUEST]))
 
-    def _follow(self, anchor: int) -> tuple[int, int]:
-        """First anchor, and number, of the sequence behind the one that ends before `anchor`."""
-        here = int(np.searchsorted(self._offset, anchor - 1, side="right")) - 1
-        sequence = int(self._following[here])
-        return int(self._offset[sequence]), sequence
-
     def _end(self, request: int) -> None:
         self.ledger.finish(request, self.env.now)
         self._on_finish(request)
-
-
-def _capped(width: np.ndarray, most: int, nested: bool) -> np.ndarray:
-    """At most so many nodes; a shape that may not be cut goes whole or not at all."""
-    return np.minimum(width, most) if nested else np.where(width > most, 0, width)
-
-
-def _ties(table, anchor: np.ndarray) -> int:
-    """Requests of the step whose order has neighbours of equal score."""
-    return 0 if table is None else int(np.count_nonzero(table.ties[anchor]))

@@ -121,6 +121,11 @@ class ServerSettings(Section):
         return self.with_(kv_tokens=tokens, gpu_memory_gb=None)
 
     @property
+    def kv_blocks(self) -> int | None:
+        """Blocks of the cache, None without a limit; what fills no block is lost."""
+        return None if self.kv_tokens is None else self.kv_tokens // self.kv_block
+
+    @property
     def plain(self) -> bool:
         """Whether nothing is limited, mixed, late or shared: one replica, whole prompts."""
         same = {"max_num_seqs", "kv_block", "watermark", "router", "gpu_memory_utilization"}
