@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import sys
+from argparse import ArgumentParser
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from real_runner.settings import SEARCH, live_settings
+from real_runner.settings import SEARCH, LiveSettings, ValidateKeys, live_settings
 from simulator.cli.errors import one_line
 from simulator.cli.overrides import CONF, OPTION_GROUPS, normalised
 from traces.common.errors import InputError
 from traces.common.files import INTERRUPTED
+from traces.common.settings import keys_of
 
 REFUSED = 2
 CHECKED = (*OPTION_GROUPS, "demo", "probe")  # nodes that refuse unknown keys themselves
+OF_PAIR = ("train", "record", "evaluate")  # tasks in one file
 PROMPT = "demo.prompt="
 
 
@@ -23,7 +26,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one task; the exit status is 2 for bad input and 130 after Ctrl-C."""
     words = list(sys.argv[1:] if argv is None else argv)
     if {"-h", "--help"} & set(words):
-        print(f"python -m real_runner [KEY=VALUE ...]; keys and defaults:\n\n{_text()}")
+        text = (CONF / "real_runner.yaml").read_text()
+        print(f"python -m real_runner [KEY=VALUE ...]; keys and defaults:\n\n{text}")
         return 0
     try:
         from hydra import initialize_config_dir
@@ -34,51 +38,39 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("interrupted; finished files are kept", file=sys.stderr)
         return INTERRUPTED
     except Exception as error:
-        line = one_line(error, _keys()) or _memory_line(error)
+        line = one_line(error, _keys())
+        if line is None and "torch" in sys.modules:
+            from real_runner.models.loading import ran_out, said
+
+            line = f"{said(error)}; finished files are kept" if ran_out(error) else None
         if line is None:
             raise
         print(f"error: {line}", file=sys.stderr)
         return REFUSED
 
 
-def _memory_line(error: Exception) -> str | None:
-    """What to say where a task has nothing of its own to say about memory that ran out."""
-    if "torch" not in sys.modules:
-        return None
-    from real_runner.models.loading import ran_out, said
-
-    return f"{said(error)}; finished files are kept" if ran_out(error) else None
-
-
-def _text() -> str:
-    return (CONF / "real_runner.yaml").read_text()
-
-
 def _keys() -> list[str]:
     """Every key of the configuration, dotted."""
-    from omegaconf import DictConfig, OmegaConf
-
-    def below(node: DictConfig, prefix: str) -> list[str]:
-        return [
-            name
-            for key, value in node.items()
-            for name in (
-                below(value, f"{prefix}{key}.") if isinstance(value, DictConfig) else [prefix + key]
-            )
-        ]
-
-    return below(OmegaConf.create(_text()), "")
+    models = (LiveSettings, ""), (ValidateKeys, ValidateKeys.PREFIX)
+    return [path for model, prefix in models for path, *_ in keys_of(model, prefix)]
 
 
 def _composed(words: list[str]) -> dict[str, Any]:
+    """The configuration, but for words that would take keys away or add some that nothing reads."""
     from hydra import compose
     from omegaconf import OmegaConf
 
     # A prompt is any text: Hydra's grammar would trip over its brackets, colons and commas.
     prompts = [word for word in words if word.startswith(PROMPT) and word != f"{PROMPT}null"]
-    others = [word for word in words if word not in prompts]
-    others = normalised(_searched(others))
-    _check_words(others)
+    others = normalised(_searched([word for word in words if word not in prompts]))
+    known = _keys()
+    for word in others:
+        key = word.partition("=")[0]
+        if word.startswith("~"):
+            raise InputError(f"{word}: accepted: KEY=VALUE; no key can be taken away")
+        name = key.lstrip("+")
+        if key != name and name.split(".")[0] not in CHECKED and name not in known:
+            raise InputError(f"unknown key {name}; accepted: the keys that --help lists")
     try:
         config = OmegaConf.to_container(compose("real_runner", others), resolve=True)
     except ValueError as error:  # a group set to a number or to null
@@ -90,35 +82,18 @@ def _composed(words: list[str]) -> dict[str, Any]:
 
 def _searched(words: list[str]) -> list[str]:
     """`words` with ``--config-dir FOLDER``, as the simulator has it, in Hydra's own form."""
-    SEARCH.clear()
-    left = []
-    waiting = iter(words)
-    for word in waiting:
-        flag, equals, value = word.partition("=")
-        if flag != "--config-dir":
-            left.append(word)
-            continue
-        folder = Path(value if equals else next(waiting, ""))
-        if not folder.is_dir():
+    parser = ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--config-dir", action="append", default=[], nargs="?", type=Path)
+    folders, left = parser.parse_known_args(words)
+    for folder in folders.config_dir:
+        if folder is None or not folder.is_dir():
             raise InputError(f"--config-dir {str(folder)!r}: accepted: a folder of configurations")
-        SEARCH.append(f"hydra.searchpath=['file://{folder.resolve()}']")
+    SEARCH[:] = [f"hydra.searchpath=['file://{one.resolve()}']" for one in folders.config_dir]
     return left + SEARCH
 
 
-def _check_words(words: list[str]) -> None:
-    """Refuse words that would take keys away, or add keys that nothing reads."""
-    known = _keys()
-    for word in words:
-        key = word.partition("=")[0]
-        if word.startswith("~"):
-            raise InputError(f"{word}: accepted: KEY=VALUE; no key can be taken away")
-        name = key.lstrip("+")
-        if key != name and name.split(".")[0] not in CHECKED and name not in known:
-            raise InputError(f"unknown key {name}; accepted: the keys that --help lists")
-
-
 def _perform(config: dict[str, Any]) -> int:
-    task = live_settings(config).task
+    live = live_settings(config)
     try:
         import tokenizers  # noqa: F401
         import torch  # noqa: F401
@@ -127,9 +102,6 @@ def _perform(config: dict[str, Any]) -> int:
             f"{error.name} is not installed; accepted: an environment with the live extra "
             "(in the clone: pip install -c constraints.txt -e '.[live]')"
         ) from None
-    module = import_module(f"real_runner.tasks.{task}")
-    return module.run(config, _log) or 0
-
-
-def _log(line: str) -> None:
-    print(line, flush=True)
+    room = import_module(f"real_runner.tasks.{'pair' if live.task in OF_PAIR else live.task}")
+    task = getattr(room, f"run_{live.task}")
+    return task(config, live, lambda line: print(line, flush=True)) or 0

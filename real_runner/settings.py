@@ -196,6 +196,10 @@ class CorpusKeys(Section):
     max_new_tokens: Count
     shard_mb: Count
 
+    def count(self, temperature: float) -> int:
+        """Sequences per domain at a temperature."""
+        return self.sampled_sequences_per_domain if temperature else self.sequences_per_domain
+
 
 class RecordKeys(Section):
     """What is recorded."""
@@ -260,6 +264,11 @@ class LiveSettings(LoadSettings):
     distribution: DistributionKeys = DistributionKeys()
     train: TrainKeys = TrainKeys()
     record: RecordKeys = RecordKeys()
+
+    @property
+    def corpus(self) -> CorpusKeys:
+        """How much is recorded, by `size`."""
+        return self.record.small if self.size == "small" else self.record.large
 
     @model_validator(mode="after")
     def _together(self) -> LiveSettings:

@@ -20,7 +20,7 @@ from real_runner.engine.models import LivePair
 from real_runner.engine.pack import PACKINGS
 from real_runner.engine.walk import DrawAndMatch, GreedyMatch
 from real_runner.models.small.live import SmallDrafter, SmallTarget
-from real_runner.probing.header import short_name
+from real_runner.probing.profile import short_name
 from real_runner.probing.shapes import random_pair
 from real_runner.tasks import gpu
 from simulator.cost import read_profile

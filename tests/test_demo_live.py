@@ -18,7 +18,7 @@ from real_runner.models.small.generate import decode
 from real_runner.models.small.live import live_pair
 from real_runner.models.small.load import load_pair
 from real_runner.serving import live
-from real_runner.serving.typewriter import ASCII_MARKS, MARKS, Ink, Speller
+from real_runner.tasks.demo import ASCII_MARKS, MARKS, Ink, Speller
 
 PROMPT = "Problem: Ann has 3 pens, Bo has 4 (in all). How many pens?\nAnswer:"
 CODES = re.compile(r"\x1b\[[0-9;]*m")

@@ -15,13 +15,12 @@ from real_runner.app import main
 from real_runner.engine.engine import Settings
 from real_runner.engine.residual import make_verifier
 from real_runner.engine.walk import GreedyMatch, Walk
-from real_runner.models import loading as load
 from real_runner.models.small.live import live_pair
 from real_runner.models.small.load import load_pair
 from real_runner.recording.record import RecordPlan, corpus_prompts, record_in_memory
+from real_runner.serving.arena import Arena, plain_workload
 from real_runner.settings import with_fixed_sets
 from real_runner.tasks import exact
-from real_runner.validating.arena import Arena, plain_workload
 from real_runner.validating.compare import compare_rounds
 from simulator.engine.inputs import load_cost
 from simulator.results.facts import Facts
@@ -126,7 +125,7 @@ def facts_of(rounds) -> Facts:
     return Facts(requests, {"step": np.arange(3)}, columns, 2)
 
 
-def planted(recording, index: int | None, row, outputs=None, tables=None):
+def planted(recording, index: int | None, row, outputs=None, tables=()):
     """ROUNDS against themselves with one line replaced, taken away (row None) or added."""
     rounds = list(ROUNDS)
     rounds[slice(index, index if index is None else index + 1)] = (
@@ -220,7 +219,7 @@ def test_texts_can_differ_before_rounds_do(recording):
 def task(pair, monkeypatch, tmp_path, capsys):
     """Run a small task=exact; (status, output)."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(load, "load_live", lambda config: replace(pair))
+    monkeypatch.setattr(exact, "load_live", lambda config: replace(pair))
 
     def run(*words: str) -> tuple[int, str]:
         status = main(
@@ -257,12 +256,12 @@ def test_status_0_when_nothing_differs(task):
 
 
 def test_status_1_when_rounds_differ_but_not_from_a_near_tie(task, monkeypatch):
-    monkeypatch.setattr("real_runner.engine.residual.make_verifier", lambda temperature: OnlyOne())
+    monkeypatch.setattr("real_runner.serving.arena.make_verifier", lambda temperature: OnlyOne())
     status, out = task()
     assert status == 1
     assert "runs that differ: 1" in out
     assert "texts other than plain decoding's: 0" in out
-    monkeypatch.setattr("traces.recordings.schema.NEAR_TIE", np.inf)
+    monkeypatch.setattr("real_runner.tasks.exact.NEAR_TIE", np.inf)
     status, out = task()
     assert status == 0
     assert "runs that differ from a near tie on: 1" in out

@@ -70,8 +70,7 @@ def test_a_damaged_result_is_not_played_with(tmp_path, change):
 
 def test_samples_of_a_pass_stand_there_once(tmp_path):
     pytest.importorskip("torch")
-    from real_runner.probing.grid import StepCell
-    from real_runner.probing.samples import Samples
+    from real_runner.probing.grid import Samples, StepCell
     from real_runner.probing.store import Store as Kept
 
     path, cell = tmp_path / "x.partial.jsonl", StepCell(1, 64, 4)

@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from real_runner.probing.header import file_name, short_name
+from real_runner.probing.profile import file_name, short_name
 from real_runner.probing.shapes import SHAPES, random_pair
 from real_runner.tasks import gpu
 from simulator.cost import StepCost, read_profile

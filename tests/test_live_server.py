@@ -12,10 +12,10 @@ torch = pytest.importorskip("torch")
 
 from real_runner.engine.walk import Walk
 from real_runner.serving import server as server_module
+from real_runner.serving.arena import Served
 from real_runner.serving.requests import Requests
 from real_runner.serving.server import LiveServer, step_time
-from real_runner.validating.arena import Served
-from real_runner.validating.validation import _fit_columns, deferred_tokens
+from real_runner.tasks.validate import _fit_columns, deferred_tokens
 from simulator.engine.arrivals import Workload
 from simulator.orders import ChainOrder
 from simulator.orders.table import OrderTable

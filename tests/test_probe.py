@@ -16,26 +16,15 @@ from omegaconf import OmegaConf
 
 torch = pytest.importorskip("torch")
 
-import real_runner.models.loading
 from real_runner.app import main
 from real_runner.engine.engine import Engine, Settings
 from real_runner.models.loading import load_live
-from real_runner.probing import (
-    DoesNotFit,
-    Grid,
-    PrefillCell,
-    Probe,
-    Samples,
-    StepCell,
-    assemble,
-    one_pass,
-    profile_of,
-    share,
-)
-from real_runner.probing.assemble import never_falling
-from real_runner.probing.grid import cells_of
-from real_runner.probing.plan import command_line, read_probe
-from real_runner.probing.trees import made_up_trees
+from real_runner.probing.grid import Grid, PrefillCell, Samples, StepCell, cells_of, one_pass
+from real_runner.probing.measure import DoesNotFit, Probe, made_up_trees
+from real_runner.probing.profile import assemble, profile_of
+from real_runner.settings import live_settings
+from real_runner.tasks import probe as task
+from real_runner.tasks.probe import command_line
 from simulator.cli.survey import CONF
 from simulator.cost import Source, StepCost, read_profile
 from simulator.engine.inputs import load_recording
@@ -67,7 +56,7 @@ def pair():
 @pytest.fixture
 def loaded(pair, here, monkeypatch):
     """The command line in an empty folder, with the pair at hand."""
-    monkeypatch.setattr(real_runner.models.loading, "load_live", lambda config: pair)
+    monkeypatch.setattr(task, "load_live", lambda config: pair)
     return here
 
 
@@ -109,7 +98,6 @@ def test_passes_share_cells_and_repeats():
     assert all(sorted(map(str, one)) == sorted(map(str, CELLS * 5)) for one in passes)
     assert passes[0] != passes[1]
     assert passes[0] == one_pass(CELLS * 5, 7, 0)
-    assert [share(25, 3, index) for index in range(3)] == [9, 8, 8]
 
 
 # ---- from samples to rows
@@ -538,7 +526,7 @@ def test_bad_settings_are_refused(config, key, value, message):
     node, _, name = key.rpartition(".")
     changed = {**config, node: {**config[node], name: value}} if node else {**config, name: value}
     with pytest.raises(InputError) as caught:
-        read_probe(changed)
+        live_settings(changed)
     assert message in str(caught.value)
 
 
@@ -551,9 +539,7 @@ def test_bad_settings_are_refused(config, key, value, message):
     ],
 )
 def test_a_refusal_is_one_line_before_any_model(here, monkeypatch, capsys, word, message):
-    monkeypatch.setattr(
-        real_runner.models.loading, "load_live", lambda config: pytest.fail("loaded")
-    )
+    monkeypatch.setattr(task, "load_live", lambda config: pytest.fail("loaded"))
     assert main([*TINY, word]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: ")

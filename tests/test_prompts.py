@@ -11,7 +11,6 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from real_runner.app import main
-from real_runner.models import loading
 from real_runner.models.small.live import live_pair
 from real_runner.models.small.load import load_pair
 from real_runner.recording.record import corpus_prompts
@@ -19,12 +18,12 @@ from real_runner.serving import live
 from real_runner.serving.prompts import (
     DOMAIN,
     PromptLine,
-    RecordSettings,
     read_prompts,
     record_prompts,
     request_seeds,
     requests_of_prompts,
 )
+from real_runner.tasks import pair as task
 from traces.common.errors import InputError
 from traces.recordings.catalog import find_recording
 
@@ -47,7 +46,7 @@ BAD_LINES = {
     '{"prompt": "a", "category": 3}': "line 1: category is 3; accepted: a text, or none",
     '{"prompt": "a", "max_new_tokens": 0}': "line 1: max_new_tokens is 0; accepted: a whole",
     '{"prompt": "a", "max_new_tokens": true}': "line 1: max_new_tokens is True; accepted",
-    '{"prompt": "a", "seed": -1}': "line 1: seed is -1; accepted: a whole number, 0 to 9223",
+    '{"prompt": "a", "seed": -1}': "line 1: seed is -1; accepted: a whole number from 0 to 9223",
     "[" * 100_000: "line 1: not JSON (",
 }
 
@@ -97,14 +96,14 @@ def test_what_a_prompts_file_asks_for(pair, tmp_path):
 def test_keys_are_the_corpus_ones_and_never_meet(pair):
     names = ("arithmetic", "report")
     corpus = corpus_prompts(pair, names, 5, 3)
-    assert request_seeds(np.repeat([0, 1], 5), 3) == [one.seed for one in corpus]
+    assert request_seeds(np.repeat([0, 1], 5), 3).tolist() == [one.seed for one in corpus]
     many = np.repeat(np.arange(12), 1_001)
-    keys = request_seeds(many, 3) + request_seeds(many, 4)
+    keys = [*request_seeds(many, 3), *request_seeds(many, 4)]
     assert len(set(keys)) == len(keys)
 
 
 def test_recording_a_prompts_file(pair, here, monkeypatch, capsys):
-    for module in (loading, live):
+    for module in (task, live):
         monkeypatch.setattr(module, "load_live", lambda config: pair)
     prompts = [{"prompt": f"Problem: {n} cups.", "category": "ab"[n % 2]} for n in range(8)]
     (here / "mine.jsonl").write_text("\n".join(map(json.dumps, prompts)))
@@ -135,4 +134,4 @@ def test_a_recording_has_one_limit(pair):
     lines = (PromptLine("f, line 1", "a"), PromptLine("f, line 2", "b", max_new_tokens=7))
     plan = SimpleNamespace(max_new_tokens=8, seed=1)
     with pytest.raises(InputError, match="f, line 2: max_new_tokens is 7; accepted: 8 or none"):
-        record_prompts(pair, RecordSettings(plan, lines, 1, 1))
+        record_prompts(pair, plan, lines)

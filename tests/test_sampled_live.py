@@ -13,7 +13,7 @@ from real_runner.engine.draws import IndependentDraws, KeyedDraws
 from real_runner.engine.engine import Engine, Settings
 from real_runner.engine.residual import Rejection
 from real_runner.models.small.generate import BANNED
-from real_runner.validating.arena import Arena, plain_workload
+from real_runner.serving.arena import Arena, plain_workload
 from simulator.engine.inputs import load_cost
 from simulator.orders import BestFirstOrder
 from simulator.orders.families.sampled import SampledOrder

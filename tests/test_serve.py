@@ -24,8 +24,8 @@ from real_runner.models.small.live import live_pair
 from real_runner.models.small.load import load_pair
 from real_runner.recording.record import corpus_prompts
 from real_runner.serving import live
-from real_runner.serving.outputs import OutputLog
 from real_runner.serving.prompts import DOMAIN
+from real_runner.serving.results import OutputLog
 from real_runner.serving.server import LiveServer
 from simulator.cli.overrides import CONF
 from simulator.engine.arrivals import make_workload

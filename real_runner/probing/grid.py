@@ -1,9 +1,9 @@
-"""Which sizes are measured: steps by batch, cached prefix and packed tokens, and prompts."""
+"""What is measured: steps by batch, cached prefix and packed tokens, and prompts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
 
 import numpy as np
 
@@ -29,12 +29,6 @@ class StepCell:
         """(batch,) tokens of every request, at most one apart."""
         return self.total // self.batch + (np.arange(self.batch) < self.total % self.batch)
 
-    def fits_in(self, other: Cell) -> bool:
-        """Whether `other` is the same kind of work and at least as large."""
-        same = isinstance(other, StepCell)
-        same = same and (self.batch, self.prefix) == (other.batch, other.prefix)
-        return same and self.total <= other.total
-
     def __str__(self) -> str:
         return f"batch {self.batch}, prefix {self.prefix}, {self.total} packed tokens"
 
@@ -45,15 +39,30 @@ class PrefillCell:
 
     tokens: int
 
-    def fits_in(self, other: Cell) -> bool:
-        """Whether `other` is a prompt at least as long."""
-        return isinstance(other, PrefillCell) and self.tokens <= other.tokens
-
     def __str__(self) -> str:
         return f"a prompt of {self.tokens} tokens"
 
 
 Cell = StepCell | PrefillCell
+
+
+def fits_in(small: Cell, large: Cell) -> bool:
+    """Whether `large` is the same kind of work and at least as much of it."""
+    *kind, size = astuple(small)
+    *other, most = astuple(large)
+    return kind == other and size <= most
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """Seconds measured of one cell: one entry per timed step, or per prompt."""
+
+    verify_s: tuple[float, ...] = ()
+    draft_s: tuple[float, ...] = ()  # none where nothing is drafted
+    prefill_s: tuple[float, ...] = ()
+
+    def __add__(self, other: Samples) -> Samples:
+        return Samples(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,40 +83,28 @@ def cells_of(grid: Grid, packing: str, graph_sizes: Sequence[int] = ()) -> list[
         StepCell(batch, prefix, total)
         for batch in sorted(grid.batches)
         for prefix in sorted(grid.prefixes)
-        for total in _totals(grid, batch, packing, graph_sizes)
+        for total in _totals(grid, batch, packing == "dense", graph_sizes)
     ]
     return [*steps, *(PrefillCell(tokens) for tokens in sorted(grid.prompt_tokens))]
 
 
-def _totals(grid: Grid, batch: int, packing: str, graph_sizes: Sequence[int]) -> list[int]:
+def _totals(grid: Grid, batch: int, dense: bool, graph_sizes: Sequence[int]) -> list[int]:
     """Totals of one batch, none beyond its largest in `packed_per_request`."""
     totals = {batch * packed for packed in grid.packed_per_request}
-    largest = max(totals)
-    ragged = packing == "ragged"
-    jumps = set() if ragged else set(graph_sizes)
+    jumps = set(graph_sizes) if dense else set()
     if grid.edges:
         jumps |= {edge * i for edge in EDGES for i in range(1, MULTIPLES + 1)}
-    near = {
-        one for jump in jumps if jump <= grid.edge_tokens for one in _near(jump, batch, packing)
-    }
-    if ragged and graph_sizes:  # steps between two run the next: only the last is followed by more
+    near = set()
+    for jump in jumps:
+        if jump <= grid.edge_tokens:
+            below = jump // batch * batch
+            near |= {below, below + batch} if dense else {jump - 1, jump, jump + 1}
+    if graph_sizes and not dense:  # steps between two run the next: only the last has one behind it
         near |= {*graph_sizes, graph_sizes[-1] + 1}
-    return sorted(totals | {total for total in near if batch <= total <= largest})
-
-
-def _near(jump: int, batch: int, packing: str) -> Iterable[int]:
-    """Totals at a jump and next to it."""
-    if packing == "dense":
-        return jump // batch * batch, (jump // batch + 1) * batch
-    return jump - 1, jump, jump + 1
+    return sorted(totals | {total for total in near if batch <= total <= max(totals)})
 
 
 def one_pass(cells: Sequence[Cell], seed: int, index: int) -> list[Cell]:
     """The cells in the order of pass `index`: shuffled, so that drift hits all alike."""
     order = np.random.default_rng([seed, index]).permutation(len(cells))
     return [cells[i] for i in order]
-
-
-def share(repeats: int, passes: int, index: int) -> int:
-    """Repeats of a cell that fall on pass `index`."""
-    return repeats // passes + (index < repeats % passes)

@@ -15,12 +15,14 @@ from real_runner.engine.engine import Engine, Settings
 from real_runner.engine.models import LiveDrafter, LivePair
 from real_runner.engine.walk import Verifier
 from real_runner.models.loading import ran_out
-from real_runner.probing.grid import Cell, Grid, PrefillCell, StepCell, cells_of
-from real_runner.probing.samples import Samples
-from real_runner.probing.trees import made_up_trees
+from real_runner.probing.grid import Cell, Grid, PrefillCell, Samples, StepCell, cells_of
+from simulator.orders import BlockScores, build_block
+from simulator.orders.specs import BestFirstOrder
 from simulator.orders.table import ARRAYS, OrderTable
 from traces.common.errors import InputError
 
+BRANCH = 8
+SURE = (0.4, 0.9)  # probability of a depth's best token
 FRESH = 3  # tokens a round commits: their states wait for the next draft
 _TREES, _STATES, _TOKENS = range(3)  # streams of random numbers
 
@@ -99,7 +101,7 @@ class Probe:
         engine, rng = self._ready(1, cell.tokens), self._rng(_TOKENS)
         engine.pretend(0, 0, rng)
         prompt, seconds = rng.choice(self._tokens, cell.tokens), []
-        with _no_collection():
+        with no_collection():
             for _ in range(warmup + repeats):
                 begin_s = time.perf_counter()
                 engine.admit(prompt, seed=0)
@@ -115,7 +117,7 @@ class Probe:
         fresh = self._fresh(cell)
         seeds, output_index = np.arange(cell.batch), np.zeros(cell.batch, np.int64)
         clock, parts = PhaseClock(self.target.device), []
-        with _no_collection():
+        with no_collection():
             for _ in range(warmup + repeats):
                 if cell.drafts:
                     engine.hand(*fresh)
@@ -146,8 +148,7 @@ class Probe:
     def _make(self, batch: int, tokens: int) -> None:
         if self.target.device.type == "cuda":
             torch.cuda.empty_cache()
-        parts = (self.target, self.drafter, batch, tokens, self.verifier, self.settings)
-        engine = Engine(*parts)
+        engine = Engine(self.target, self.drafter, batch, tokens, self.verifier, self.settings)
         noise = torch.Generator(self.target.device).manual_seed(self.seed)
         for cache in (engine.cache, engine.context):  # untouched pages would read too fast
             cache.key.normal_(generator=noise)
@@ -179,7 +180,7 @@ class Probe:
 
 
 @contextmanager
-def _no_collection() -> Iterator[None]:
+def no_collection() -> Iterator[None]:
     """Python's collector waits: its pauses belong to no size."""
     enabled = gc.isenabled()
     gc.disable()
@@ -194,3 +195,28 @@ def _check(key: str, values: tuple[int, ...], most: int) -> None:
     for value in values:
         if value > most:
             raise InputError(f"{key} holds {value}; accepted with this pair: up to {most}")
+
+
+def made_up_trees(
+    requests: int, nodes: int, depths: int, tokens: np.ndarray, seed: int
+) -> OrderTable:
+    """Best-first trees of `nodes` draft nodes that branch as real ones do, one per request.
+
+    Every depth has a geometric law over random tokens, so that trees are long where it is sure
+    and wide where it is not; a tree's first nodes are the smaller tree of the same request.
+
+    Args:
+        tokens: (n,) those that may be drafted.
+    """
+    ranks = BRANCH
+    while sum(ranks**depth for depth in range(1, depths + 1)) < nodes:
+        ranks *= 2
+    ranks = min(ranks, len(tokens))
+    token, logprob = [], []  # (depths, ranks) of every request, best first
+    for request in range(requests):
+        rng = np.random.default_rng([seed, request])
+        sure = rng.uniform(*SURE, (depths, 1))
+        token.append([rng.choice(tokens, ranks, replace=False) for _ in range(depths)])
+        logprob.append(np.log(sure) + np.arange(ranks) * np.log1p(-sure))
+    scores = BlockScores(np.array(token), np.array(logprob))
+    return build_block(BestFirstOrder(nodes=nodes, branch=ranks), scores)

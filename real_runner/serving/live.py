@@ -3,29 +3,24 @@ fitted, warmed up and served."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from real_runner.engine.engine import Engine
-from real_runner.engine.engine import Settings as EngineSettings
+from real_runner.engine.engine import Settings
 from real_runner.engine.models import LiveDrafter, LivePair
 from real_runner.engine.residual import make_verifier
 from real_runner.models.loading import chosen_drafter, load_live
 from real_runner.recording.record import corpus_prompts
-from real_runner.serving.prompts import PromptLine, RecordSettings, read_plan, requests_of_prompts
+from real_runner.serving.arena import Arena
+from real_runner.serving.prompts import PromptLine, requests_of_prompts
 from real_runner.serving.requests import Requests, check_fits
-from real_runner.serving.server import LiveServer, OnEnd, OnStep
-from real_runner.settings import choice, live_settings
-from simulator.cost import StepCost
+from real_runner.settings import LiveSettings, choice
 from simulator.engine.arrivals import Workload
 from simulator.engine.inputs import load_cost, load_recording
-from simulator.engine.run import fit, tables_of
 from simulator.policies.loading import make_policy
-from simulator.policy import Policy
 from traces.common.errors import InputError
 from traces.recordings.recording import Recording
 from traces.recordings.schema import SPLITS
@@ -34,85 +29,15 @@ WARM_TOKENS = 12  # outputs of every request of the warm-up
 
 
 @dataclass(frozen=True, slots=True)
-class LivePlan:
-    """What was asked, checked; no model is needed for it."""
+class Live:
+    """A loaded pair, what it is asked, and what its policy fits on and is told."""
 
     config: Mapping[str, Any]
-    temperature: float
-    max_new_tokens: int
-    engine: EngineSettings
-    recording: Recording  # what policies fit on
-    cost: StepCost  # what policies are told
-    record: RecordSettings  # the prompts: lines of a file, or how many of the corpus
-
-
-def read_live(config: Mapping[str, Any], lines: tuple[PromptLine, ...] | None = None) -> LivePlan:
-    """Check the keys that every live run reads.
-
-    lines: prompts in place of the `prompts` file.
-
-    Raises:
-        InputError: the first bad key, value or file.
-    """
-    settings = live_settings(config)
-    record = read_plan(settings, lines)
-    make_policy(settings.policy)
-    recording = load_recording(config["trace"])
-    if record.prompts is None:
-        corpus_choice(config["trace"], record.plan.domains)
-    pool = {} if "pool_token" not in recording else {"pool": recording["pool_token"].shape[2]}
-    return LivePlan(
-        config=config,
-        temperature=settings.temperature,
-        max_new_tokens=settings.max_new_tokens,
-        engine=EngineSettings(packing=settings.packing, graphs=settings.graphs, **pool),
-        recording=recording,
-        cost=load_cost(settings.latency),
-        record=record,
-    )
-
-
-@dataclass(frozen=True)
-class Live:
-    """A loaded pair, what it is asked, and what its policy fits on."""
-
-    plan: LivePlan
-    pair: LivePair
-    drafter: LiveDrafter
+    settings: LiveSettings
+    lines: Sequence[PromptLine] | None  # None: the corpus
+    arena: Arena
     requests: Requests
     sequences: np.ndarray  # of the requests, that may be served
-
-    @cached_property
-    def tables(self):
-        """Order tables of the recording."""
-        return tables_of(self.plan.recording)
-
-    def policy(self, capacity: int) -> Policy:
-        """A fresh one, fitted."""
-        policy = make_policy(self.plan.config["policy"])
-        fit(policy, self.plan.recording, self.plan.cost, capacity, self.tables)
-        return policy
-
-    def server(
-        self,
-        policy: Policy,
-        workload: Workload,
-        capacity: int,
-        on_end: OnEnd | None = None,
-        on_step: OnStep | None = None,
-    ) -> LiveServer:
-        """A server with an engine of its own."""
-        plan, requests = self.plan, self.requests
-        rows = min(capacity, len(workload))
-        engine = Engine(
-            self.pair.target,
-            self.drafter if policy.drafts else None,
-            rows,
-            requests.longest,
-            make_verifier(plan.temperature),
-            plan.engine,
-        )
-        return LiveServer(engine, policy, plan.cost, workload, requests, capacity, on_end, on_step)
 
     def warm_up(self, workload: Workload, capacity: int) -> None:
         """Write the first tokens of a full batch, unmeasured: kernels load and compile."""
@@ -121,28 +46,41 @@ class Live:
         first = Workload(workload.sequence[:count], none, none.astype(bool), None, count)
         short = np.minimum(self.requests.max_new_tokens, WARM_TOKENS)
         requests = replace(self.requests, max_new_tokens=short)
-        replace(self, requests=requests).server(self.policy(capacity), first, capacity).run()
+        self.arena.serve(self.config["policy"], first, capacity, requests)
 
 
-def open_live(plan: LivePlan) -> Live:
-    """Load the pair and hold everything against it; no file is touched.
+def open_live(
+    config: Mapping[str, Any], settings: LiveSettings, lines: Sequence[PromptLine] | None
+) -> Live:
+    """Check what every live run reads, load the pair and hold all against it; writes no file.
+
+    lines: the prompts; None: those of the small pair's corpus.
 
     Raises:
-        InputError: models that cannot be loaded, a recording of another pair, a prompt too long.
+        InputError: the first bad key, value or file, models that cannot be loaded, a recording of
+            another pair, or a prompt too long.
     """
-    pair = load_live(plan.config)
-    drafter = chosen_drafter(pair, plan.config)
-    check_recording(plan.recording, pair, drafter)
-    if plan.record.prompts is None:
-        requests, sequences, names = _corpus(plan, pair)
+    make_policy(settings.policy)
+    recording, trace, record = load_recording(config["trace"]), config["trace"], settings.record
+    names, asked = settings.corpus.domains, None
+    if lines is None:
+        asked = corpus_choice(trace, names)
+    pool = {} if "pool_token" not in recording else {"pool": recording["pool_token"].shape[2]}
+    engine = Settings(packing=settings.packing, graphs=settings.graphs, **pool)
+    cost = load_cost(settings.latency)
+    pair = load_live(config)
+    drafter = chosen_drafter(pair, config)
+    check_recording(recording, pair, drafter)
+    if lines is None:
+        requests, sequences = _corpus(settings, pair, *asked)
+        called = [f"corpus prompt {i}" for i in range(len(requests))]
     else:
-        lines = plan.record.prompts
-        requests = requests_of_prompts(
-            lines, pair.tokenizer, plan.max_new_tokens, plan.record.plan.seed
-        )
-        sequences, names = np.arange(len(lines)), [line.where for line in lines]
-    check_fits(requests, pair.target, names)
-    return Live(plan, pair, drafter, requests, sequences)
+        requests = requests_of_prompts(lines, pair.tokenizer, settings.max_new_tokens, record.seed)
+        sequences, called = np.arange(len(lines)), [line.where for line in lines]
+    check_fits(requests, pair.target, called)
+    verifier = make_verifier(settings.temperature)
+    arena = Arena(pair, drafter, recording, cost, verifier, engine)
+    return Live(config, settings, lines, arena, requests, sequences)
 
 
 def check_recording(recording: Recording, pair: LivePair, drafter: LiveDrafter) -> None:
@@ -161,11 +99,12 @@ def check_recording(recording: Recording, pair: LivePair, drafter: LiveDrafter) 
             )
 
 
-def _corpus(plan: LivePlan, pair: LivePair) -> tuple[Requests, np.ndarray, list[str]]:
+def _corpus(
+    settings: LiveSettings, pair: LivePair, split: int, chosen: set[int]
+) -> tuple[Requests, np.ndarray]:
     """The small pair's held-out prompts; those of the trace's split and domains are served."""
-    record, names = plan.record, plan.record.plan.domains
-    split, chosen = corpus_choice(plan.config["trace"], names)
-    prompts = corpus_prompts(pair, names, record.count(plan.temperature), record.plan.seed)
+    names, count = settings.corpus.domains, settings.corpus.count(settings.temperature)
+    prompts = corpus_prompts(pair, names, count, settings.record.seed)
     served = [i for i, one in enumerate(prompts) if one.split == split and one.domain in chosen]
     if not served:
         raise InputError(
@@ -175,11 +114,11 @@ def _corpus(plan: LivePlan, pair: LivePair) -> tuple[Requests, np.ndarray, list[
     requests = Requests(
         prompt=[np.array(one.tokens, np.int64) for one in prompts],
         seed=np.array([one.seed for one in prompts], np.int64),
-        max_new_tokens=np.full(len(prompts), plan.max_new_tokens),
+        max_new_tokens=np.full(len(prompts), settings.max_new_tokens),
         domain=np.array([one.domain for one in prompts]),
         domains=names,
     )
-    return requests, np.array(served), [f"corpus prompt {i}" for i in range(len(prompts))]
+    return requests, np.array(served)
 
 
 def corpus_choice(trace: Mapping[str, Any], names: tuple[str, ...]) -> tuple[int, set[int]]:

@@ -12,24 +12,25 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import AfterValidator, ConfigDict, Field
 
+from real_runner.engine.models import LivePair, TextCoder
+from real_runner.recording.record import SPLIT_PATTERN, RecordPlan
+from real_runner.recording.texts import Prompt
 from real_runner.serving.requests import Requests, check_fits
-from real_runner.settings import CORPUS_LICENSE, LONGEST, LiveSettings
-from traces.common.errors import InputError
+from real_runner.settings import CORPUS_LICENSE, Count, LiveSettings, NotBlank
+from traces.common.errors import InputError, refusal
 from traces.common.json import loads
-
-if TYPE_CHECKING:
-    from real_runner.engine.models import LivePair, TextCoder
-    from real_runner.recording.record import RecordPlan
-    from real_runner.recording.texts import Prompt
+from traces.common.settings import LARGEST_WHOLE, Many, Section, key, read, whole
 
 DOMAIN = "prompts"  # of a line that names none
 TEXTS = ("prompt", "question", "turns")
-LARGEST_SEED = 2**63 - 1
+DOMAINS = ("domain", "category")
 MOST_DOMAINS = 256  # of a recording
+_TEXTS = "prompt, question or turns"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,28 @@ class PromptLine:
     domain: str = DOMAIN
     max_new_tokens: int | None = None  # None: the run's
     seed: int | None = None  # key of the draws; None: by the line's place
+
+
+def _first_is_text(values: tuple) -> tuple:
+    if not isinstance(values[0], str) or not values[0].strip():
+        raise ValueError
+    return values
+
+
+class _Row(Section):
+    """Keys of a line that count."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    prompt: NotBlank | None = key(None, accepted="a text that is not blank")
+    question: NotBlank | None = key(None, accepted="a text that is not blank")
+    turns: Annotated[Many[Any], Field(min_length=1), AfterValidator(_first_is_text)] | None = key(
+        None, accepted="a list of texts, of which the first is used"
+    )
+    domain: NotBlank | None = key(None, accepted="a text, or none")
+    category: NotBlank | None = key(None, accepted="a text, or none")
+    max_new_tokens: Count | None = None
+    seed: whole(0, LARGEST_WHOLE) | None = None
 
 
 def read_prompts(path: str | Path) -> list[PromptLine]:
@@ -62,75 +85,39 @@ def read_prompts(path: str | Path) -> list[PromptLine]:
     return lines
 
 
-def _line(where: str, row: bytes) -> PromptLine:
+def _line(where: str, content: bytes) -> PromptLine:
     try:
-        node = loads(row.decode("utf-8"))
+        node = loads(content.decode("utf-8"))
     except UnicodeDecodeError as error:
-        bad = row[error.start : error.start + 1]
+        bad = content[error.start : error.start + 1]
         raise InputError(f"{where}: byte {bad!r} is not UTF-8; accepted: UTF-8 text") from None
     except ValueError as error:
         reason = str(error).splitlines()[0]
         raise InputError(f"{where}: not JSON ({reason}); accepted: one object a line") from None
     if not isinstance(node, dict):
-        raise InputError(f"{where}: {_short(node)} is no object; accepted: one with {_TEXTS}")
-    return PromptLine(
-        where,
-        _text(where, node),
-        _domain(where, node),
-        _whole(where, node, "max_new_tokens", 1, LONGEST),
-        _whole(where, node, "seed", 0, LARGEST_SEED),
-    )
-
-
-_TEXTS = ", ".join(TEXTS[:-1]) + f" or {TEXTS[-1]}"
-
-
-def _text(where: str, node: dict[str, Any]) -> str:
-    key = next((key for key in TEXTS if node.get(key) is not None), None)
-    if key is None:
+        raise InputError(f"{where}: {node!r:.40} is no object; accepted: one with {_TEXTS}")
+    given = {name: node[name] for name in _Row.model_fields if node.get(name) is not None}
+    texts, domains = ([name for name in names if name in given] for names in (TEXTS, DOMAINS))
+    if not texts:
         raise InputError(f"{where}: no {_TEXTS}; accepted: one of them with the prompt's text")
-    value = node[key]
-    if key == "turns":
-        if not isinstance(value, list) or not value or not _is_text(value[0]):
-            _refuse(where, key, value, "a list of texts, of which the first is used")
-        value = value[0]
-    if not _is_text(value):
-        _refuse(where, key, value, "a text that is not blank")
-    return value
+    for name in (*texts[1:], *domains[1:]):  # the first counts, whatever the others hold
+        del given[name]
+    row = read(_Row, given, "", where)
+    text = row.prompt or row.question or row.turns[0]
+    domain = row.domain or row.category or DOMAIN
+    return PromptLine(where, text, domain, row.max_new_tokens, row.seed)
 
 
-def _domain(where: str, node: dict[str, Any]) -> str:
-    for key in ("domain", "category"):
-        if node.get(key) is not None:
-            if not _is_text(node[key]):
-                _refuse(where, key, node[key], "a text, or none")
-            return node[key]
-    return DOMAIN
-
-
-def _is_text(value: Any) -> bool:
-    """Whether `value` is a text that holds something and has no half of a surrogate pair."""
-    if not isinstance(value, str) or not value.strip():
-        return False
-    return not any("\ud800" <= letter <= "\udfff" for letter in value)
-
-
-def _whole(where: str, node: dict[str, Any], key: str, least: int, most: int) -> int | None:
-    value = node.get(key)
-    if value is None:
-        return None
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        _refuse(where, key, value, f"a whole number, {least} to {most}, or none")
-    return value
-
-
-def _refuse(where: str, key: str, value: Any, accepted: str) -> NoReturn:
-    raise InputError(f"{where}: {key} is {_short(value)}; accepted: {accepted}")
-
-
-def _short(value: Any) -> str:
-    text = ascii(value)
-    return text if len(text) <= 40 else text[:37] + "..."
+def prompt_lines(settings: LiveSettings) -> tuple[PromptLine, ...] | None:
+    """The lines of the `prompts` file; None without one, which only the small pair can do."""
+    if settings.prompts is not None:
+        return tuple(read_prompts(settings.prompts))
+    if settings.target is not None:
+        raise InputError(
+            f"prompts is None with target {settings.target!r}; accepted: a JSONL file (only "
+            "the small pair has a corpus of its own)"
+        )
+    return None
 
 
 def requests_of_prompts(
@@ -154,78 +141,48 @@ def requests_of_prompts(
     )
 
 
-def request_seeds(domain: np.ndarray, seed: int) -> list[int]:
-    """A key for each of the requests, whose domains (S,) are given; none occurs twice.
+def request_seeds(domain: np.ndarray, seed: int) -> np.ndarray:
+    """(S,) a key for each of the requests, whose domains are given; none occurs twice.
 
     As the corpus has them (seed * 10 000 + domain * 1 000 + place in the domain) up to ten domains
     of a thousand prompts.
     """
-    if not len(domain):
-        return []
     most = max(1_000, int(np.bincount(domain).max()))
     many = max(10, int(domain.max()) + 1)
+    return (seed * many + domain) * most + places(domain)
+
+
+def places(domain: np.ndarray) -> np.ndarray:
+    """(S,) how many requests of the same domain stand before each."""
     seen: Counter[int] = Counter()
-    keys = []
+    found = []
     for one in domain.tolist():
-        keys.append((seed * many + one) * most + seen[one])
+        found.append(seen[one])
         seen[one] += 1
-    return keys
+    return np.array(found, np.int64)
 
 
-@dataclass(frozen=True, slots=True)
-class RecordSettings:
-    """What task=record was asked."""
-
-    plan: RecordPlan
-    prompts: tuple[PromptLine, ...] | None  # of a file; None: the small pair's corpus
-    greedy_count: int  # prompts per domain of the corpus at temperature 0
-    sampled_count: int  # and above it
-
-    def count(self, temperature: float) -> int:
-        """Prompts per domain at a temperature."""
-        return self.sampled_count if temperature else self.greedy_count
+# ---------------- What is recorded.
 
 
-def read_plan(
-    settings: LiveSettings, lines: tuple[PromptLine, ...] | None = None
-) -> RecordSettings:
-    """What to record, from `size`, `record` and `prompts`.
-
-    A recording of a prompts file is called as the file is. lines: in place of such a file.
-    """
-    from real_runner.recording.record import RecordPlan
-
-    lines = lines or prompt_lines(settings)
-    record, size = settings.record, settings.size
-    chosen = record.small if size == "small" else record.large
-    plan = RecordPlan(
+def record_plan(settings: LiveSettings) -> RecordPlan:
+    """How to record, from `size`, `record` and `prompts`; of a file it is called as the file is."""
+    record, chosen, file = settings.record, settings.corpus, settings.prompts
+    return RecordPlan(
         domains=chosen.domains,
         max_new_tokens=chosen.max_new_tokens,
         temperatures=record.temperatures,
         shard_mb=chosen.shard_mb,
-        text_license=CORPUS_LICENSE if lines is None else record.license,
+        text_license=CORPUS_LICENSE if file is None else record.license,
         pool=record.pool,
         seed=record.seed,
-        name=size if settings.prompts is None else Path(settings.prompts).stem,
-    )
-    return RecordSettings(
-        plan, lines, chosen.sequences_per_domain, chosen.sampled_sequences_per_domain
+        name=settings.size if file is None else Path(file).stem,
     )
 
 
-def prompt_lines(settings: LiveSettings) -> tuple[PromptLine, ...] | None:
-    """The lines of the `prompts` file; None without one, which only the small pair can do."""
-    if settings.prompts is not None:
-        return tuple(read_prompts(settings.prompts))
-    if settings.target is not None:
-        raise InputError(
-            f"prompts is None with target {settings.target!r}; accepted: a JSONL file (only "
-            "the small pair has a corpus of its own)"
-        )
-    return None
-
-
-def record_prompts(pair: LivePair, settings: RecordSettings) -> tuple[RecordPlan, list[Prompt]]:
+def record_prompts(
+    pair: LivePair, plan: RecordPlan, lines: Sequence[PromptLine]
+) -> tuple[RecordPlan, list[Prompt]]:
     """The plan with the file's domains, and its prompts, those of a domain together.
 
     Every fourth prompt of a domain calibrates, every fourth tunes, the other half reports.
@@ -233,24 +190,24 @@ def record_prompts(pair: LivePair, settings: RecordSettings) -> tuple[RecordPlan
     Raises:
         InputError: a prompt too long for the target, a limit of its own, or too many domains.
     """
-    from real_runner.recording.record import SPLIT_PATTERN
-    from real_runner.recording.texts import Prompt
-
-    lines, plan = settings.prompts, settings.plan
     for line in lines:
         if line.max_new_tokens not in (None, plan.max_new_tokens):
             accepted = f"{plan.max_new_tokens} or none, as a recording has one limit for all"
-            _refuse(line.where, "max_new_tokens", line.max_new_tokens, accepted)
+            said = refusal("max_new_tokens", line.max_new_tokens, accepted)
+            raise InputError(f"{line.where}: {said}")
     requests = requests_of_prompts(lines, pair.tokenizer, plan.max_new_tokens, plan.seed)
     if len(requests.domains) > MOST_DOMAINS:
         where = next(line.where for line in lines if line.domain == requests.domains[MOST_DOMAINS])
         raise InputError(f"{where}: one more domain; accepted: at most {MOST_DOMAINS} in a file")
     check_fits(requests, pair.target, [line.where for line in lines])
-    seen: Counter[int] = Counter()
-    prompts = []
-    for i in np.argsort(requests.domain, kind="stable").tolist():
-        domain = int(requests.domain[i])
-        split = SPLIT_PATTERN[seen[domain] % len(SPLIT_PATTERN)]
-        prompts.append(Prompt(domain, split, int(requests.seed[i]), requests.prompt[i].tolist()))
-        seen[domain] += 1
+    split = places(requests.domain) % len(SPLIT_PATTERN)
+    prompts = [
+        Prompt(
+            int(requests.domain[i]),
+            SPLIT_PATTERN[split[i]],
+            int(requests.seed[i]),
+            requests.prompt[i].tolist(),
+        )
+        for i in np.argsort(requests.domain, kind="stable").tolist()
+    ]
     return replace(plan, domains=requests.domains), prompts

@@ -73,7 +73,7 @@ class Step:
 def surface(shape: str, mode: str, more: dict[str, str]) -> Step:
     """The latency surface of a pair in real shapes."""
     from real_runner.models.loading import device_of
-    from real_runner.probing.header import short_name
+    from real_runner.probing.profile import short_name
 
     words = SURFACE | {"probe.shape": shape, "graphs": _graphs(mode)} | more
     name = f"{short_name(device_of(words['device']))}_{shape}_{mode}"

@@ -2,50 +2,66 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
 
-from real_runner.probing.plan import ProbePlan, command_line, read_probe
+import torch
+from hydra import compose
+from omegaconf import OmegaConf
+
+from real_runner.engine.engine import Settings
+from real_runner.engine.residual import make_verifier
+from real_runner.models.loading import chosen_drafter, load_live, place
+from real_runner.probing.grid import Cell, Grid, one_pass
+from real_runner.probing.measure import DoesNotFit, Probe
+from real_runner.probing.profile import hardware, profile_of, short_name, type_name
+from real_runner.probing.shapes import random_pair
+from real_runner.probing.store import Store
+from real_runner.settings import LiveSettings, ProbeKeys
+from simulator.cost import write_profile
 from simulator.progress import Progress
 from traces.common.errors import InputError
 from traces.common.files import INTERRUPTED
 
-if TYPE_CHECKING:
-    from real_runner.probing import Cell, Probe
-    from real_runner.probing.store import Store
-
-
+OUTPUT = "profiles"
 EARLY = 25  # visits after which a call with a time limit says how long all will take
+GRID = tuple(field.name for field in fields(Grid))
+# What a command line must repeat to measure the same again.
+TOLD = (
+    *("pair", "target", "drafter", "device", "dtype", "threads", "packing", "graphs"),
+    "temperature",
+)
+UNTOLD = ("name", "keep_samples", "time_s", "finish")  # change no number
 Log = Callable[[str], None]
 
 
-def run(config: dict[str, Any], log: Log) -> int:
+def run_probe(config: Mapping[str, Any], live: LiveSettings, log: Log) -> int:
     """Measure into `output`, or go on where an earlier probe was interrupted or out of time."""
-    from real_runner.engine.engine import Settings
-    from real_runner.engine.residual import make_verifier
-    from real_runner.probing import Probe
-    from real_runner.probing.store import Store
-
     begun_s = time.monotonic()
-    plan = read_probe(config)
-    settings = Settings(packing=config["packing"], graphs=config["graphs"])
-    pair, drafter = _pair(plan, config)
-    probe = Probe(pair, drafter, settings, make_verifier(plan.temperature), plan.seed)
-    device = probe.target.device.type
-    plan = replace(plan, name=plan.name or profile_name(plan, probe))
-    edges = device == "cuda" if plan.edges is None else plan.edges
-    plan = replace(plan, grid=replace(plan.grid, edges=edges))
-    cells = probe.cells(plan.grid)
-    partial = plan.output / f"{plan.name}.partial.jsonl"
-    with Store(partial, what_decides(probe, plan)) as store:
-        if store.visits:
+    asked, settings = live.probe, Settings(packing=live.packing, graphs=live.graphs)
+    if asked.shape is None:
+        pair = load_live(config)
+        drafter = chosen_drafter(pair, config)
+    else:
+        pair = random_pair(asked.shape, *place(config), asked.seed)
+        (drafter,) = pair.drafters.values()
+    probe = Probe(pair, drafter, settings, make_verifier(live.temperature), asked.seed)
+    edges = probe.target.device.type == "cuda" if asked.edges is None else asked.edges
+    asked = asked.with_(name=asked.name or profile_name(asked.shape, probe), edges=edges)
+    cells = probe.cells(Grid(**{name: getattr(asked, name) for name in GRID}))
+    path = Path(live.output or OUTPUT) / f"{asked.name}.csv"
+    partial = path.with_name(f"{asked.name}.partial.jsonl")
+    with Store(partial, what_decides(probe, asked, live.temperature)) as store:
+        if store.done:
             log(f"going on with {partial}")
-        log(f"{len(cells)} cells, {plan.repeats} repeats in {plan.passes} passes")
+        log(f"{len(cells)} cells, {asked.repeats} repeats in {asked.passes} passes")
         try:
-            done = plan.finish or measure_all(probe, cells, plan, store, log, begun_s)
+            done = asked.finish or measure_all(probe, cells, asked, store, log, begun_s)
         except KeyboardInterrupt:
             log(f"interrupted; samples are kept in {partial}, and the same command goes on")
             return INTERRUPTED
@@ -55,21 +71,27 @@ def run(config: dict[str, Any], log: Log) -> int:
         if not any(samples.draft_s for samples in store.kept().values()):
             raise InputError(
                 f"{partial} holds no step that drafts; accepted: samples of at least one"
-                + (", so without probe.finish first" if plan.finish else "")
+                + (", so without probe.finish first" if asked.finish else "")
             )
-        write(probe, plan, store, _command(config), log)
-    if not plan.keep_samples and not plan.finish:
+        defaults = OmegaConf.to_container(compose("real_runner"), resolve=True)
+        write(path, probe, asked, live.temperature, store, command_line(config, defaults), log)
+    if not asked.keep_samples and not asked.finish:
         partial.unlink(missing_ok=True)
     return 0
 
 
-def what_decides(probe: Probe, plan: ProbePlan) -> dict[str, Any]:
+def profile_name(shape: str | None, probe: Probe) -> str:
+    """A loaded pair's: with drafter and device; a shape's: GPU, shape, and how it runs."""
+    if shape is None:
+        return f"{probe.pair.name}_{probe.drafter.kind}_{probe.target.device.type}"
+    mode = "graphs" if probe.settings.graphs else "eager"
+    return f"{short_name(probe.target.device)}_{shape}_{mode}"
+
+
+def what_decides(probe: Probe, asked: ProbeKeys, temperature: float) -> dict[str, Any]:
     """Everything that a sample depends on, by key."""
-    import torch
-
-    from real_runner.probing.header import hardware, type_name
-
     target, drafter = probe.target, probe.drafter
+    names = (*GRID, "warmup", "repeats", "passes", "seed")
     return {
         "target": f"{target.name} {target.sha256}",
         "drafter": f"{drafter.name} {drafter.sha256}",
@@ -77,100 +99,74 @@ def what_decides(probe: Probe, plan: ProbePlan) -> dict[str, Any]:
         "dtype": type_name(target.dtype),
         "torch": str(torch.__version__),
         **asdict(probe.settings),
-        **plan.gridded(plan.grid),
-        **plan.repeated(),
+        **{f"probe.{name}": getattr(asked, name) for name in names},
+        "temperature": temperature,
     }
-
-
-def _pair(plan: ProbePlan, config: Mapping[str, Any]):
-    """The pair that is timed, and its drafter."""
-    from real_runner.models.loading import chosen_drafter, load_live, place
-    from real_runner.probing.shapes import random_pair
-
-    if plan.shape is None:
-        pair = load_live(config)
-        return pair, chosen_drafter(pair, config)
-    pair = random_pair(plan.shape, *place(config), plan.seed)
-    (drafter,) = pair.drafters.values()
-    return pair, drafter
-
-
-def profile_name(plan: ProbePlan, probe: Probe) -> str:
-    """A loaded pair's: with drafter and device; a shape's: GPU, shape, and how it runs."""
-    from real_runner.probing.header import short_name
-
-    if plan.shape is None:
-        return f"{probe.pair.name}_{probe.drafter.kind}_{probe.target.device.type}"
-    mode = "graphs" if probe.settings.graphs else "eager"
-    return f"{short_name(probe.target.device)}_{plan.shape}_{mode}"
 
 
 def measure_all(
-    probe: Probe, cells: list[Cell], plan: ProbePlan, store: Store, log: Log, begun_s: float
+    probe: Probe, cells: list[Cell], asked: ProbeKeys, store: Store, log: Log, begun_s: float
 ) -> bool:
     """Every pass over every cell that is not in the store yet; False when time is up before."""
-    from real_runner.probing import DoesNotFit, one_pass, share
-
-    visits, first_s, total = 0, time.monotonic(), len(cells) * plan.passes
-    with Progress(total, "measuring") as progress:
-        for index in range(plan.passes):
-            for visited, cell in enumerate(one_pass(cells, plan.seed, index)):
-                progress.update(index * len(cells) + visited)
-                if store.has(cell, index):
-                    continue
+    measured, first_s = 0, time.monotonic()
+    visits = [
+        (cell, index)
+        for index in range(asked.passes)
+        for cell in one_pass(cells, asked.seed, index)
+    ]
+    with Progress(len(visits), "measuring") as progress:
+        for visited, (cell, index) in enumerate(visits):
+            progress.update(visited)
+            if store.has(cell, index):
+                continue
+            if asked.time_s is not None and measured:
                 now_s = time.monotonic()
-                if visits and plan.time_s is not None and now_s - begun_s > plan.time_s:
-                    left = _left(cells, plan, store)
-                    rate = visits / (now_s - first_s)
-                    log(f"time is up: {_outlook(total - left, left, rate, plan.time_s)}")
+                is_over = now_s - begun_s > asked.time_s
+                if is_over or measured == EARLY:
+                    left = sum(not store.has(*visit) for visit in visits)
+                    left_s = left * (now_s - first_s) / measured
+                    log(
+                        f"{'time is up: ' if is_over else ''}{len(visits) - left} of {len(visits)} "
+                        f"visits done, the rest takes about {left_s / 60:.1f} minutes "
+                        f"(calls of {asked.time_s:g} s: {math.ceil(left_s / asked.time_s)})"
+                    )
+                if is_over:
                     return False
-                if visits == EARLY and plan.time_s is not None:
-                    left = _left(cells, plan, store)
-                    log(_outlook(total - left, left, visits / (now_s - first_s), plan.time_s))
-                visits += 1
-                try:
-                    repeats = share(plan.repeats, plan.passes, index)
-                    store.add(cell, index, probe.measure(cell, plan.warmup, repeats))
-                except DoesNotFit as error:
-                    store.skip(cell, str(error))
-                    log(f"{error}: left out, and so are larger ones")
+            measured += 1
+            repeats = asked.repeats // asked.passes + (index < asked.repeats % asked.passes)
+            try:
+                store.add(cell, index, probe.measure(cell, asked.warmup, repeats))
+            except DoesNotFit as error:
+                store.skip(cell, str(error))
+                log(f"{error}: left out, and so are larger ones")
     return True
 
 
-def _left(cells: list[Cell], plan: ProbePlan, store: Store) -> int:
-    """Visits to come."""
-    return sum(not store.has(cell, index) for cell in cells for index in range(plan.passes))
-
-
-def _outlook(done: int, left: int, rate: float, time_s: float) -> str:
-    """How far a probe is, at `rate` visits a second and `time_s` a call."""
-    return (
-        f"{done} of {done + left} visits done, the rest takes about {left / rate / 60:.1f} minutes "
-        f"(calls of {time_s:g} s: {math.ceil(left / rate / time_s)})"
-    )
-
-
-def write(probe: Probe, plan: ProbePlan, store: Store, command: str, log: Log) -> None:
+def write(
+    path: Path,
+    probe: Probe,
+    asked: ProbeKeys,
+    temperature: float,
+    store: Store,
+    command: str,
+    log: Log,
+) -> None:
     """The profile of all samples."""
-    from real_runner.probing.header import Story, profile_of
-    from simulator.cost import write_profile
-
     notes = [f"{reason}: left out with larger ones." for reason in store.skipped.values()]
-    described = {
-        **plan.gridded(plan.grid),
-        "probe.seed": plan.seed,
-        "temperature": plan.temperature,
-    }
-    if plan.finish:
+    if asked.finish:
         notes.append("Finished before all cells had all their repeats.")
-    notes.append("Settings: " + ", ".join(f"{k} {_plain(v)}" for k, v in described.items()) + ".")
+    described = {f"probe.{name}": getattr(asked, name) for name in (*GRID, "seed")}
+    described["temperature"] = temperature
+    words = [
+        f"{key} {'/'.join(map(str, value)) if isinstance(value, tuple) else value}"
+        for key, value in described.items()
+    ]
+    notes.append(f"Settings: {', '.join(words)}.")
     repeats = (
-        f"{plan.warmup} warm-ups per visit, median of {plan.repeats} repeats over {plan.passes} "
-        "shuffled passes"
+        f"{asked.warmup} warm-ups per visit, median of {asked.repeats} repeats over "
+        f"{asked.passes} shuffled passes"
     )
-    story = Story(command, repeats, tuple(notes))
-    profile = profile_of(probe, store.kept(), plan.name, plan.isotonic, story)
-    path = plan.output / f"{plan.name}.csv"
+    profile = profile_of(probe, store.kept(), asked.name, asked.isotonic, command, repeats, notes)
     header = {key: value for key, value in asdict(profile.header).items() if value != ""}
     write_profile(path, header, profile.verify, profile.draft, profile.prefill)
     for name, value in profile.header.noise.items():
@@ -178,12 +174,17 @@ def write(probe: Probe, plan: ProbePlan, store: Store, command: str, log: Log) -
     log(f"wrote {path}")
 
 
-def _plain(value: Any) -> str:
-    return "/".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-
-def _command(config: Mapping[str, Any]) -> str:
-    from hydra import compose
-    from omegaconf import OmegaConf
-
-    return command_line(config, OmegaConf.to_container(compose("real_runner"), resolve=True))
+def command_line(config: Mapping[str, Any], defaults: Mapping[str, Any]) -> str:
+    """The words that measure the same again, wherever it is written; no paths."""
+    changed = {key: config[key] for key in TOLD if config[key] != defaults[key]}
+    for key, value in config["probe"].items():
+        if value != defaults["probe"][key] and key not in UNTOLD:
+            changed[f"probe.{key}"] = value
+    words = ["python -m real_runner task=probe"]
+    for key, value in changed.items():
+        if not isinstance(value, str):
+            value = json.dumps(value, separators=(",", ":"))
+        elif Path(value).exists():
+            value = Path(value).name
+        words.append(f"{key}={value}")
+    return " ".join(words)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from simulator.orders import OrderTable
 from simulator.results.facts import Facts
 from traces.recordings.recording import Recording
 from traces.recordings.schema import NEAR_TIE
@@ -30,15 +32,14 @@ class Difference:
         return self.margin < self.limit
 
     def __str__(self) -> str:
-        return (
-            f"request {self.request}, round {self.round}: replayed {_named(self.replayed)}, live "
-            f"{_named(self.live)}; smallest margin {self.margin:.2g}"
+        replayed, live = (
+            ", ".join(f"{name} {value}" for name, value in zip(COMPARED, row)) or "no round"
+            for row in (self.replayed, self.live)
         )
-
-
-def _named(row: tuple[int, ...]) -> str:
-    pairs = zip(COMPARED, row, strict=False)
-    return ", ".join(f"{name} {value}" for name, value in pairs) or "no round"
+        return (
+            f"request {self.request}, round {self.round}: replayed {replayed}, live {live}; "
+            f"smallest margin {self.margin:.2g}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +55,8 @@ def compare_rounds(
     replayed: Facts,
     live: Facts,
     recording: Recording,
-    tables=None,
-    outputs=None,
+    tables: Sequence[OrderTable] = (),
+    outputs: Sequence[Sequence[int]] | None = None,
     limit: float = NEAR_TIE,
 ) -> Comparison:
     """Hold every round of every request against the replay's.
@@ -67,27 +68,28 @@ def compare_rounds(
             the recorded text counts then: rounds can differ later than texts.
         limit: gaps below it may be rounding.
     """
-    ours, theirs = _by_request(replayed), _by_request(live)
-    found = []
-    for request in range(len(ours)):
-        at = _first_unequal(ours[request], theirs[request])
-        if at is not None:
-            found.append((request, at))
-    first = None
-    if found:
-        request, at = min(found, key=lambda pair: _step(replayed, *pair))
-        rows = [_row(side[request], at) for side in (ours, theirs)]
-        gaps = []
-        if rows[0]:
-            gaps = _token_gaps(recording, rows[0])
-            gaps += _cut_gaps(replayed, _step(replayed, request, at), tables or ())
-        if at:  # equal counts may hide another bonus token
-            gaps += _token_gaps(recording, _row(ours[request], at - 1))
-        if outputs is not None:
-            sequence = int(replayed.requests["sequence"][request])
-            gaps += _text_gap(recording, sequence, outputs[request])
-        first = Difference(request, at, *rows, float(min(gaps, default=np.inf)), limit)
-    return Comparison(len(replayed.rounds["step"]), len(found), first)
+    pairs = list(zip(_by_request(replayed), _by_request(live), strict=True))
+    rounds, found = len(replayed.rounds["step"]), []
+    for request, (ours, theirs) in enumerate(pairs):
+        common = min(len(ours), len(theirs))
+        unequal = np.flatnonzero((ours[:common] != theirs[:common]).any(axis=1)).tolist()
+        if unequal or len(ours) != len(theirs):
+            at = unequal[0] if unequal else common
+            found.append((_step(replayed, request, at), request, at))
+    if not found:
+        return Comparison(rounds, 0, None)
+    step, request, at = min(found)
+    ours, theirs = (tuple(map(tuple, side.tolist())) for side in pairs[request])
+    # Equal counts may hide another bonus token: the round before counts too.
+    gaps = [gap for row in ours[max(at - 1, 0) : at + 1] for gap in _token_gaps(recording, row)]
+    if at < len(ours):
+        gaps += _cut_gaps(replayed, step, tables)
+    if outputs is not None:
+        sequence = int(replayed.requests["sequence"][request])
+        gaps += _text_gap(recording, sequence, outputs[request])
+    rows = (side[at] if at < len(side) else () for side in (ours, theirs))
+    first = Difference(request, at, *rows, float(min(gaps, default=np.inf)), limit)
+    return Comparison(rounds, len(found), first)
 
 
 def _by_request(facts: Facts) -> list[np.ndarray]:
@@ -99,25 +101,13 @@ def _by_request(facts: Facts) -> list[np.ndarray]:
     return np.split(table[order], ends[:-1])
 
 
-def _first_unequal(ours: np.ndarray, theirs: np.ndarray) -> int | None:
-    common = min(len(ours), len(theirs))
-    unequal = np.flatnonzero((ours[:common] != theirs[:common]).any(axis=1))
-    if len(unequal):
-        return int(unequal[0])
-    return None if len(ours) == len(theirs) else common
-
-
-def _row(rows: np.ndarray, at: int) -> tuple[int, ...]:
-    return tuple(rows[at].tolist()) if at < len(rows) else ()
-
-
 def _step(facts: Facts, request: int, at: int) -> int:
     """Step of a request's round in the replay; one past its last: after all."""
     steps = facts.rounds["step"][facts.rounds["request"] == request]
     return int(steps[at]) if at < len(steps) else len(facts.steps["step"])
 
 
-def _cut_gaps(facts: Facts, step: int, tables) -> list[float]:
+def _cut_gaps(facts: Facts, step: int, tables: Sequence[OrderTable]) -> list[float]:
     """Between the worst node that a step verifies and the best that it leaves out.
 
     Inside what is verified the order of nodes decides nothing, so gaps there explain nothing.
@@ -145,7 +135,7 @@ def _token_gaps(recording: Recording, row: tuple[int, ...]) -> list[float]:
     return recording["target_margin"][anchor:end].tolist()
 
 
-def _text_gap(recording: Recording, sequence: int, tokens: list[int]) -> list[float]:
+def _text_gap(recording: Recording, sequence: int, tokens: Sequence[int]) -> list[float]:
     """The gap at the first token that is not the recorded one; none at output 0."""
     recorded = recording.committed_tokens(sequence).tolist()
     other = [i for i, pair in enumerate(zip(recorded, tokens)) if pair[0] != pair[1]]

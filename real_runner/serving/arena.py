@@ -12,9 +12,13 @@ import simpy
 
 from real_runner.engine.engine import Engine, Settings, draft_head
 from real_runner.engine.models import LiveDrafter, LivePair
+from real_runner.engine.residual import make_verifier
 from real_runner.engine.walk import Verifier
+from real_runner.models.loading import chosen_drafter
+from real_runner.recording.record import RecordPlan, corpus_prompts, record_in_memory
 from real_runner.serving.requests import Requests, requests_of
-from real_runner.serving.server import LiveServer, OnEnd
+from real_runner.serving.server import LiveServer, OnEnd, OnStep
+from real_runner.settings import CORPUS_LICENSE, LiveSettings
 from simulator.cost import StepCost
 from simulator.engine.arrivals import Workload
 from simulator.engine.fleet import Fleet
@@ -109,16 +113,16 @@ class Arena:
         fleet.run()
         return ledger.facts()
 
-    def serve(
+    def server(
         self,
-        node: Mapping[str, Any],
+        policy: Policy,
         workload: Workload,
         capacity: int,
         requests: Requests | None = None,
         on_end: OnEnd | None = None,
-    ) -> Served:
-        """The same workload live."""
-        policy = self.fitted(node, capacity)
+        on_step: OnStep | None = None,
+    ) -> LiveServer:
+        """A server of the workload with an engine of its own; requests: the recording's if None."""
         requests = requests or self.requests
         drafter = self.drafter if policy.drafts else None
         engine = self.engine(
@@ -130,7 +134,18 @@ class Arena:
             self.settings,
             None if drafter is None else self.head,
         )
-        server = LiveServer(engine, policy, self.cost, workload, requests, capacity, on_end)
+        return LiveServer(engine, policy, self.cost, workload, requests, capacity, on_end, on_step)
+
+    def serve(
+        self,
+        node: Mapping[str, Any],
+        workload: Workload,
+        capacity: int,
+        requests: Requests | None = None,
+    ) -> Served:
+        """The same workload live."""
+        policy = self.fitted(node, capacity)
+        server = self.server(policy, workload, capacity, requests)
         facts = server.run()
         ordered, trees = np.array(server.step_orders or [(0, False)]).T
         return Served(facts, server.outputs, ordered, trees.astype(bool), policy.drafts)
@@ -140,3 +155,40 @@ def plain_workload(sequences: np.ndarray, clients: int) -> Workload:
     """Every sequence once and from its first token, in a closed loop of `clients`."""
     none = np.zeros(len(sequences), np.int64)
     return Workload(sequences, none, none.astype(bool), None, min(clients, len(sequences)))
+
+
+def recorded_arena(
+    config: Mapping[str, Any],
+    live: LiveSettings,
+    pair: LivePair,
+    *,
+    domains: tuple[str, ...],
+    prompts: int,
+    seed: int,
+    cost: StepCost | None = None,
+    tokens: int | None = None,
+    stored: str | None = None,
+) -> Arena:
+    """An arena over the small pair's corpus, recorded now: rounding could move near ties otherwise.
+
+    Args:
+        prompts: of each domain. cost: None where it is yet to be measured.
+        tokens: of a text, by default `max_new_tokens`. stored: type of scores, by default the
+            live one.
+    """
+    settings = Settings(packing=live.packing, graphs=live.graphs)
+    plan = RecordPlan(
+        domains=domains,
+        max_new_tokens=tokens or live.max_new_tokens,
+        temperatures=(live.temperature,),
+        shard_mb=1,
+        text_license=CORPUS_LICENSE,
+        pool=settings.pool,
+        seed=seed,
+        name="live",
+        stored=stored or ("float32" if live.dtype == "bfloat16" else live.dtype),
+    )
+    drafter = chosen_drafter(pair, config)
+    texts = corpus_prompts(pair, plan.domains, prompts, plan.seed)
+    recording = record_in_memory(pair, drafter, plan, texts, live.temperature)
+    return Arena(pair, drafter, recording, cost, make_verifier(live.temperature), settings)
