@@ -16,9 +16,14 @@ from analysis.__main__ import main
 from analysis.figures.live import validation_figure
 from analysis.look import KNOWN
 from analysis.read.validations import read_validation
-from real_runner.validating.agreement import errors_of, inversions, noise_of, rank_correlation
-from real_runner.validating.report import WIDTH, lines, markdown, summarise_cells
-from traces.common.errors import InputError
+from real_runner.validating.agreement import (
+    errors_of,
+    inversions,
+    noise_of,
+    rank_correlation,
+    summarise_cells,
+)
+from real_runner.validating.report import WIDTH, lines, markdown
 from traces.common.intervals import t_quantile
 
 LOGS = (0.2, 0.3, 0.4)  # mean 0.3, deviation 0.1
@@ -185,29 +190,6 @@ def test_inversions_stay_within_a_concurrency():
     assert summarise_cells([fast, cell("slow", [100.0] * 3, 100.0, 8)])["inversions"] == []
 
 
-@pytest.mark.parametrize("value", [0.0, -1.0, nan, inf])
-def test_values_must_be_above_0(value):
-    with pytest.raises(InputError, match="output_throughput of cast at concurrency 4 is"):
-        summarise_cells([with_first(value)])
-    with pytest.raises(InputError, match="output_throughput is"):
-        errors_of(with_first(value)["measured"], with_first(value)["predicted"])
-    with pytest.raises(InputError, match="a measured value is"):
-        noise_of([value, 1.0])
-
-
-def with_first(value: float) -> dict:
-    found = cell("cast", [1.0, 2.0], 1.0)
-    found["measured"]["output_throughput"][0] = value
-    return found
-
-
-def test_summary_refuses_what_it_cannot_pair():
-    with pytest.raises(InputError, match="cells is empty"):
-        summarise_cells([])
-    with pytest.raises(InputError, match="of b at concurrency 4 has 1 repeats; accepted: 2"):
-        summarise_cells([cell("a", [1.0, 2.0], 1.0), cell("b", [1.0], 1.0)])
-
-
 def test_report_names_everything():
     data = validation(
         cell("slow", [100.0] * 3, 100.0), cell("fast|er", [200.0, 202.0, 204.0], 90.0)
@@ -233,19 +215,14 @@ def test_report_names_everything():
 
 
 def test_lines_hold_the_same_within_their_width():
-    data = usual(sizes=(1, 256), policies=("a", "cast", "a_policy_of_very_long_name(length=4,x=1)"))
+    data = usual(sizes=(1, 256), policies=("a", "cast", "adaptive_verification"))
     data["cells"][0]["commits"] |= {"differing": 1, "first": FIRST * 3}
     found = lines(data)
     assert max(map(len, found)) <= WIDTH
     joined = " ".join(" ".join(found).split())
     for text in ("256 requests in flight", "100.0 ±5.0", "+3.0", "smallest margin 1.2e-05"):
         assert text in joined
-    at = next(at for at, line in enumerate(found) if line.startswith("a_policy"))
-    name = found[at].split()[0] + "".join(
-        line for line in found[at + 1 : at + 4] if "/" not in line
-    )
-    assert name.startswith("a_policy_of_very_long_name(length=4,x=1)")
-    row = next(line.split() for line in found if line.startswith("cast"))
+    row = next(line.split() for line in found if line.split()[:1] == ["cast"])
     assert row[:6] == ["cast", "yes", "200.0", "±9.9", "196.0", "-2.0"]
 
 
