@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from simulator.cost import find_profile
-from simulator.engine.kv_cache import KvBlocks
-from simulator.engine.prefill_queue import Entry, Reading
+from simulator.engine.admission import Entry, KvBlocks, Reading
 from simulator.engine.settings import ServerSettings
 from tests.serving import STEP_S, ConstantCost, Plain, Watched, serve
 from tests.synthetic import make_pool

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simulator.engine.settings import Settings
+from simulator.results.facts import Columns, joined
 from traces.recordings.recording import Recording
 
 if TYPE_CHECKING:
     from simulator.engine.traffic_file import Lengths
 
 BLOCK = 4096  # requests made at a time
-Columns = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +52,15 @@ class Workload:
         """With the lengths of the recorded texts, where none are given."""
         if self.output_tokens is not None:
             return self
-        columns = _recorded(recording, self.sequence, self.first_output, self.warmup)
-        return replace(self, **columns)
+        texts = self.sequence, self.first_output, self.warmup
+        return replace(self, **_recorded(recording, *texts))
 
     def block(self, first: int, count: int) -> Columns:
         """Requests `first` to `first + count - 1`, or to the last: columns by name."""
         names = [item.name for item in fields(self)][:9]
         columns = {name: getattr(self, name) for name in names if name != "clients"}
-        return {
-            name: column[first : first + count]
-            for name, column in columns.items()
-            if column is not None
-        }
+        kept = slice(first, first + count)
+        return {name: column[kept] for name, column in columns.items() if column is not None}
 
 
 class LazyWorkload:
@@ -76,7 +73,7 @@ class LazyWorkload:
         sequences: np.ndarray,
         lengths: Lengths | None = None,
     ) -> None:
-        self._count = _count(settings, lengths)
+        self._count = settings.requests
         self.clients = settings.max_concurrency if settings.closed_loop else None
         self.longest_output = None if lengths is None else lengths.longest_output
         self.hands_over, self.ramp = lengths is not None, settings.ramp
@@ -96,13 +93,13 @@ class LazyWorkload:
         """As `Workload.block`; `first` may not fall."""
         last = min(first + count, self._count)
         parts = [self._held] if self._held else []
-        end = self._first + (len(self._held["sequence"]) if parts else 0)
+        end = self._first + sum(len(part["sequence"]) for part in parts)
         while end < last:
             parts.append(next(self._made))
             end += len(parts[-1]["sequence"])
         if not parts:
             return {}
-        columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        columns = joined(parts)
         skipped = first - self._first
         self._held = {name: column[skipped:] for name, column in columns.items()}
         self._first = first
@@ -122,8 +119,7 @@ def make_workload(
     Request i is the i-th sequence of a shuffle that repeats, whatever the policy and the load.
     `lengths`: of prompts and outputs, and times, where a file gives them.
     """
-    parts = list(request_blocks(settings, recording, sequences, lengths))
-    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    columns = joined(request_blocks(settings, recording, sequences, lengths))
     return Workload(
         **{"gap_s": None} | columns,
         clients=settings.max_concurrency if settings.closed_loop else None,
@@ -150,48 +146,38 @@ def request_blocks(
         np.random.default_rng, np.random.SeedSequence(settings.seed).spawn(3)
     )
     shuffled = shuffled_sequences(settings.seed, sequences)
-    count = _count(settings, lengths)
     warm = settings.max_concurrency if settings.closed_loop and recording is not None else 0
     given = None if lengths is None else lengths.reader(shuffled)
-    for begin in range(0, count, BLOCK):
-        number = np.arange(begin, min(begin + BLOCK, count))
+    prompt = settings.workload.prompt_tokens
+    for begin in range(0, settings.requests, BLOCK):
+        number = np.arange(begin, min(begin + BLOCK, settings.requests))
         warmup = number < warm
         # Clients join a server that has been running: copies of a text must not march in lockstep.
         share = offsets.random(len(number)) if warmup.any() else np.zeros(len(number))
         share = np.where(warmup, share, 0.0)
-        if given is None:
-            sequence, prompt = shuffled[number % len(shuffled)], settings.workload.prompt_tokens
-            columns = _of_shuffle(recording, sequence, warmup, share, prompt)
-        else:
+        if given is not None:
             columns = given(number, warmup, share)
+        else:
+            sequence = shuffled[number % len(shuffled)]
+            anchors = 0 if recording is None else recording.anchor_counts[sequence]
+            first = (share * anchors).astype(np.int64)
+            columns = {"sequence": sequence, "first_output": first, "warmup": warmup}
+            if recording is not None:
+                columns |= _recorded(recording, sequence, first, warmup, prompt)
         if not settings.closed_loop and "gap_s" not in columns:
             rate, burstiness = settings.request_rate, settings.burstiness
             columns["gap_s"] = gaps(rate, burstiness, len(number), arrivals)
         yield columns
 
 
-def _count(settings: Settings, lengths: Lengths | None) -> int:
-    return settings.requests if lengths is None else lengths.count
+def _recorded(recording: Recording, sequence, first, warmup, prompt: int | None = None) -> Columns:
+    """Lengths of recorded texts: every request writes the outputs of its sequence.
 
-
-def _of_shuffle(recording, sequence, warmup, share, prompt: int | None) -> Columns:
-    """Recorded texts as they are, or behind prompts of another length."""
-    if recording is None:
-        none = np.zeros(len(sequence), np.int64)
-        return {"sequence": sequence, "first_output": none, "warmup": warmup}
-    anchors = recording.anchor_counts[sequence]
-    first = np.where(warmup, (share * anchors).astype(np.int64), 0)
-    columns = {"sequence": sequence, "first_output": first, "warmup": warmup}
-    columns |= _recorded(recording, sequence, first, warmup)
-    if prompt is not None:
-        columns["prompt_tokens"] = np.full(len(sequence), prompt)
-        columns["context"] = columns["prompt_tokens"] + first
-    return columns
-
-
-def _recorded(recording: Recording, sequence, first, warmup) -> Columns:
-    """Lengths of recorded texts: every request writes the outputs of its sequence."""
+    prompt: tokens of every prompt; None: the recorded prompts' own.
+    """
     prompts = recording["prompt_len"][sequence].astype(np.int64)
+    if prompt is not None:
+        prompts = np.full(len(sequence), prompt)
     # A warm-up request starts with outputs 0..first there; the others with none.
     before = np.where(warmup, first + 1, 0)
     return {

@@ -18,8 +18,6 @@ from simulator.policy import Policy
 from simulator.results.ledger import Ledger
 from traces.recordings.recording import Recording
 
-Row = tuple  # of `workload.rows`
-
 
 class Fleet:
     """`settings.replicas` servers, each with a policy of its own, and a router before them.
@@ -49,8 +47,8 @@ class Fleet:
         settings = settings or ServerSettings()
         self.env, self.ledger, self._workload = env, ledger, workload
         self._anchors, self._offset = recording.anchor_counts, recording.anchor_offset
-        longest = workload.longest_output or recording.meta["generation"]["max_new_tokens"]
-        self._longest, self._on_finish = longest, on_finish
+        self._on_finish = on_finish
+        self._longest = workload.longest_output or recording.meta["generation"]["max_new_tokens"]
         self._done: dict[int, simpy.Event] = {}  # of clients that wait
         self.finished, self.over = 0, env.event()
         share = -(-workload.clients // settings.replicas) if workload.closed else capacity
@@ -79,7 +77,12 @@ class Fleet:
         """Serve every request of the workload."""
         for server in self.servers:
             self.env.process(server.serve())
-        self._start()
+        waiting = rows(self._workload)
+        if self._workload.closed:
+            for _ in range(self._workload.clients):
+                self.env.process(self._client(waiting))
+        else:
+            self.env.process(self._arrivals(waiting))
         self.env.run(self.over)
 
     @property
@@ -87,29 +90,20 @@ class Fleet:
         """Decisions near a threshold, of all replicas' policies."""
         return sum(policy.near_threshold for policy in self.policies)
 
-    def _start(self) -> None:
-        """Start the processes that send the requests."""
-        waiting = rows(self._workload)
-        if not self._workload.closed:
-            self.env.process(self._arrivals(waiting))
-            return
-        for _ in range(self._workload.clients):
-            self.env.process(self._client(waiting))
-
-    def _arrivals(self, waiting: Iterator[Row]) -> Generator:
+    def _arrivals(self, waiting: Iterator[tuple]) -> Generator:
         """Open loop: the next request comes when its gap is over, whatever the servers do."""
         for row in waiting:
             yield self.env.timeout(row[-1])
             self._submit(row)
 
-    def _client(self, waiting: Iterator[Row]) -> Generator:
+    def _client(self, waiting: Iterator[tuple]) -> Generator:
         """Closed loop: send the next waiting request, wait for its last token, repeat."""
         for row in waiting:
             done = self._done[row[0]] = self.env.event()
             self._submit(row)
             yield done
 
-    def _submit(self, row: Row) -> None:
+    def _submit(self, row: tuple) -> None:
         """Send a request to the replica that the router names."""
         request, sequence, first, warmup, prompt, context, outputs, _ = row
         server = next(self._router)

@@ -47,7 +47,14 @@ class Lagged(Policy):
         if old is None or old.order != step.order:
             return self._policy.allocate(step)
         width = np.asarray(self._policy.allocate(old))
-        return _moved(width, old, step)
+        place = {request: i for i, request in enumerate(old.load.request.tolist())}
+        rest = round(float(width.mean()))
+        found = [place.get(request) for request in step.load.request.tolist()]
+        moved = np.array([rest if i is None else width[i] for i in found], np.int64)  # (batch,)
+        size = step.draft.size
+        if not step.order.nested:
+            return np.where(moved >= 1, size, 0)  # a static shape goes whole or not at all
+        return np.minimum(moved, size)
 
     def observe(self, outcome: Outcome) -> None:
         """Outcomes, as late: each once, in order."""
@@ -58,15 +65,3 @@ class Lagged(Policy):
     def describe(self) -> dict:
         """The wrapped policy's."""
         return self._policy.describe()
-
-
-def _moved(width: np.ndarray, old: Step, new: Step) -> np.ndarray:
-    """Widths of the old step's requests, at the new step's: (batch,)."""
-    place = {int(request): i for i, request in enumerate(old.load.request)}
-    rest = round(float(width.mean()))
-    found = [place.get(int(request)) for request in new.load.request]
-    moved = np.array([rest if i is None else width[i] for i in found], np.int64)
-    size = new.draft.size
-    if not new.order.nested:
-        return np.where(moved >= 1, size, 0)  # a static shape goes whole or not at all
-    return np.minimum(moved, size)

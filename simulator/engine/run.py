@@ -74,11 +74,7 @@ class Job:
     @property
     def config_hash(self) -> str:
         """sha256 of what determines the results: settings and the content of what they name."""
-        return self.identity()
-
-    def identity(self, entry: str = __name__) -> str:
-        """`config_hash` of what the module `entry` makes of the run, see `identity_of`."""
-        return identity_of(self.config, entry)
+        return identity_of(self.config)
 
 
 def identity_of(cfg: Mapping[str, Any], entry: str = __name__) -> str:

@@ -11,8 +11,7 @@ import numpy as np
 import simpy
 
 from simulator.cost import StepCost, StepTime
-from simulator.engine.kv_cache import KvBlocks
-from simulator.engine.prefill_queue import Entry, Reading
+from simulator.engine.admission import Entry, KvBlocks, Reading
 from simulator.engine.settings import ServerSettings
 from simulator.orders.specs import Order
 from simulator.policies.checks import checked_widths, verifies_trees

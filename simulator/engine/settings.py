@@ -192,10 +192,6 @@ class TraceSettings(Section):
     at_temperature: Any = None
 
 
-def _rate(value: Any) -> Any:
-    return math.inf if value == "inf" else value
-
-
 def _checked_rate(value: float) -> float:
     if value == math.inf or 1e-6 <= value <= LARGEST:
         return value
@@ -203,7 +199,10 @@ def _checked_rate(value: float) -> float:
 
 
 Rate = Annotated[
-    float, Field(allow_inf_nan=True), BeforeValidator(_rate), AfterValidator(_checked_rate)
+    float,
+    Field(allow_inf_nan=True),
+    BeforeValidator(lambda value: math.inf if value == "inf" else value),
+    AfterValidator(_checked_rate),
 ]
 _EVERY_LOAD = "run capacity recommend"
 
@@ -286,14 +285,10 @@ class Settings(LoadSettings):
         return math.isinf(self.request_rate) and self.workload.arrivals == "load"
 
     @property
-    def max_num_seqs(self) -> int:
-        """Most requests in one step of a replica."""
-        return self.server.max_num_seqs
-
-    @property
     def capacity(self) -> int:
         """Most requests in one step of a replica, as the load has them."""
-        return min(self.max_num_seqs, self.max_concurrency or self.max_num_seqs)
+        most = self.server.max_num_seqs
+        return min(most, self.max_concurrency or most)
 
     @property
     def requests(self) -> int:

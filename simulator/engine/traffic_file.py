@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from simulator.engine.arrivals import BLOCK, Columns
+from simulator.engine.arrivals import BLOCK
 from simulator.engine.fingerprint import file_hash
 from simulator.engine.settings import WorkloadSettings
+from simulator.results.facts import Columns, joined
 from traces.common.errors import InputError
 from traces.recordings.recording import Recording
 from traces.workloads import Clip, Scaled, open_workload, scaled
@@ -61,7 +62,21 @@ class Lengths:
                 f"{settings.path}: no arrival times; accepted with workload.arrivals=file: a file "
                 "that has them (or workload.arrivals=load)"
             )
-        self.count, self.longest_output, self.typical_context, self._report = self._surveyed()
+        self.count = self.longest_output = tokens = 0
+        played = self._scaled()
+        for rows in played:
+            for name, line in zip(rows.domain or (), rows.line.tolist(), strict=False):
+                if name not in self._rings:
+                    raise InputError(
+                        f"{self.file.path}: line {line}, domain {name!r}; accepted: "
+                        f"{', '.join(self._rings)} (of the served texts)"
+                    )
+            self.count += len(rows)
+            self.longest_output = int(rows.output_tokens.max(initial=self.longest_output))
+            tokens += int((2 * rows.prompt_tokens + rows.output_tokens).sum())
+        # KV tokens half-way through a request, on average
+        self.typical_context = max(1, round(tokens / (2 * max(self.count, 1))))
+        self._changed = played.report.describe()
 
     def _scaled(self) -> Scaled:
         wanted = self._settings
@@ -71,27 +86,6 @@ class Lengths:
         if self.file.has_times:
             options |= {"time_scale": wanted.time_scale, "max_gap_s": wanted.max_gap_s}
         return scaled(self.file, **options)
-
-    def _surveyed(self) -> tuple[int, int, int, dict[str, Any]]:
-        """One pass over the file: rows, longest output, KV tokens half-way through a request on
-        average, and what was changed of it."""
-        count = longest = tokens = 0
-        played = self._scaled()
-        for rows in played:
-            self._check_domains(rows.domain, rows.line)
-            count += len(rows)
-            longest = max(longest, int(rows.output_tokens.max(initial=0)))
-            tokens += int((2 * rows.prompt_tokens + rows.output_tokens).sum())
-        typical = max(1, round(tokens / (2 * max(count, 1))))
-        return count, longest, typical, played.report.describe()
-
-    def _check_domains(self, names: list[str] | None, line: np.ndarray) -> None:
-        for name, number in zip(names or (), line.tolist(), strict=False):
-            if name not in self._rings:
-                raise InputError(
-                    f"{self.file.path}: line {number}, domain {name!r}; accepted: "
-                    f"{', '.join(self._rings)} (of the served texts)"
-                )
 
     @cached_property
     def _rings(self) -> dict[str, int]:
@@ -105,7 +99,7 @@ class Lengths:
             "file": str(self.file.path),
             "sha256": file_hash(self.file.path),
             "format": self.file.format,
-            **self._report,
+            **self._changed,
         }
 
     def following(self, shuffled: np.ndarray) -> np.ndarray:
@@ -123,73 +117,56 @@ class Lengths:
 
         Its other arguments: whether each is a warm-up, and the share of its outputs that it has.
         """
-        shuffled = shuffled[np.isin(shuffled, self.usable)]
         behind, rows = self.following(shuffled), self._rows()
+        shuffled = shuffled[np.isin(shuffled, self.usable)]
+        domain = self.recording["domain"][shuffled]
+        rings = {name: shuffled[domain == index] for name, index in self._rings.items()}
 
         def read(number: np.ndarray, warmup: np.ndarray, share: np.ndarray) -> Columns:
-            given, names = next(rows)
-            sequence = self._sequences(names, shuffled, number)
-            return self._columns(given, sequence, behind, warmup, share)
+            given = next(rows)
+            prompts, outputs = given["prompt"], given["output"]
+            sequence = shuffled[number % len(shuffled)]
+            for name, ring in rings.items() if "domain" in given else ():
+                own = given["domain"] == name
+                sequence[own] = ring[number[own] % len(ring)]
+            warmup = warmup & (outputs > 1)
+            emitted = np.where(warmup, (share * (outputs - 1)).astype(np.int64), 0)
+            sequence, first = self._walked(sequence, emitted, behind)
+            columns = {
+                "sequence": sequence,
+                "first_output": first,
+                "warmup": warmup,
+                "prompt_tokens": prompts,
+                "output_tokens": outputs - np.where(warmup, emitted + 1, 0),
+                "context": prompts + emitted,
+                "domain": self.recording["domain"][sequence].astype(np.int64),
+            }
+            return columns | ({"gap_s": given["gap_s"]} if self.times else {})
 
         return read
 
-    def _rows(self) -> Iterator[tuple[Columns, list[str] | None]]:
+    def _rows(self) -> Iterator[Columns]:
         """The file's rows, `BLOCK` at a time, with gaps for times."""
-        held: list[Columns] = []
-        names: list[str] | None = None
+        held: Columns = {}
         before_s = 0.0
         for rows in self._scaled():
             columns = {"prompt": rows.prompt_tokens, "output": rows.output_tokens}
+            if rows.domain is not None:
+                columns["domain"] = np.array(rows.domain)
             if self.times:
                 columns["gap_s"] = np.diff(rows.time_s, prepend=before_s)
                 before_s = float(rows.time_s[-1])
-            held.append(columns)
-            names = None if rows.domain is None else (names or []) + rows.domain
-            while sum(len(part["output"]) for part in held) >= BLOCK:
-                whole = _joined(held)
-                first = {name: column[:BLOCK] for name, column in whole.items()}
-                yield first, names and names[:BLOCK]
-                held = [{name: column[BLOCK:] for name, column in whole.items()}]
-                names = names and names[BLOCK:]
-        if held and len(held[0]["output"]):
-            yield _joined(held), names
-
-    def _sequences(self, names, shuffled: np.ndarray, number: np.ndarray) -> np.ndarray:
-        """The sequence that each request starts in: of the row's domain, where it has one."""
-        if names is None:
-            return shuffled[number % len(shuffled)]
-        chosen, asked = np.empty(len(number), np.int64), np.array(names)
-        domain = self.recording["domain"][shuffled]
-        for name, index in self._rings.items():
-            here, ring = asked == name, shuffled[domain == index]
-            chosen[here] = ring[number[here] % len(ring)]
-        return chosen
-
-    def _columns(self, given: Columns, sequence, behind, warmup, share) -> Columns:
-        prompts, outputs = given["prompt"], given["output"]
-        warmup = warmup & (outputs > 1)
-        emitted = np.where(warmup, (share * (outputs - 1)).astype(np.int64), 0)
-        sequence, first = self._walked(sequence, emitted, behind)
-        columns = {
-            "sequence": sequence,
-            "first_output": first,
-            "warmup": warmup,
-            "prompt_tokens": prompts,
-            "output_tokens": outputs - np.where(warmup, emitted + 1, 0),
-            "context": prompts + emitted,
-            "domain": self.recording["domain"][sequence].astype(np.int64),
-        }
-        return columns | ({"gap_s": given["gap_s"]} if self.times else {})
+            held = joined([held, columns]) if held else columns
+            while len(held["output"]) >= BLOCK:
+                yield {name: column[:BLOCK] for name, column in held.items()}
+                held = {name: column[BLOCK:] for name, column in held.items()}
+        if held and len(held["output"]):
+            yield held
 
     def _walked(self, sequence, emitted, behind) -> tuple[np.ndarray, np.ndarray]:
         """Where requests stand that have emitted so many tokens behind output 0."""
-        sequence, first = sequence.copy(), emitted.copy()
-        anchors = self.recording.anchor_counts
+        first, anchors = emitted.copy(), self.recording.anchor_counts
         while (beyond := first >= anchors[sequence]).any():
             first[beyond] -= anchors[sequence[beyond]]
             sequence[beyond] = behind[sequence[beyond]]
         return sequence, first
-
-
-def _joined(parts: list[Columns]) -> Columns:
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

@@ -174,7 +174,7 @@ def _bounds(asked: Capacity, settings: Settings) -> tuple[float, float]:
     clients = asked.of == CLIENTS
     least, most = asked.least or (1 if clients else LEAST_RATE), asked.most
     if most is None:
-        most = settings.max_num_seqs * settings.server.replicas if clients else MOST_RATE
+        most = settings.server.max_num_seqs * settings.server.replicas if clients else MOST_RATE
     for name, value in (("least", least), ("most", most)):
         if clients and value != int(value):
             raise InputError(f"capacity.{name} is {value:g}; accepted with clients: whole numbers")
