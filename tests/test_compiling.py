@@ -14,6 +14,7 @@ import pytest
 import simulator
 from simulator import compiling
 
+ROOT = Path(simulator.__file__).parents[1]
 PROGRAM = """
 from simulator.compiling import compiled
 import numba, numpy
@@ -28,11 +29,10 @@ def sealed(tmp_path):
     """A copy of the sources that is never written, for a user without a home."""
     if os.getuid() == 0 and shutil.which("setpriv") is None:
         pytest.skip("root writes everywhere")
-    sources = Path(simulator.__file__).parents[1]
     root = tmp_path / "checkout"
     for name in ("simulator", "traces"):
         ignored = shutil.ignore_patterns("__pycache__", "data", "*.safetensors")
-        shutil.copytree(sources / name, root / name, ignore=ignored)
+        shutil.copytree(ROOT / name, root / name, ignore=ignored)
     for folder, _, _ in os.walk(root):
         os.chmod(folder, 0o555)
     yield root
@@ -81,9 +81,34 @@ def test_a_folder_that_others_can_write_is_not_trusted(tmp_path, monkeypatch):
     assert compiling._temporary_folder() is None
 
 
-def test_code_is_loaded_sooner_than_made(monkeypatch):
-    monkeypatch.setattr(compiling, "_work", 0)
-    for kept, limit in ((True, compiling.WORTH), (False, compiling.UNKEPT)):
-        monkeypatch.setattr(compiling, "kept", lambda *names, kept=kept: kept)
-        monkeypatch.setattr(compiling, "_work", 0)
-        assert [compiling.worth(limit - 1, "x"), compiling.worth(1, "x")] == [False, True]
+HOLDER = """
+import sys
+from simulator import compiling
+print(compiling._first(), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_code_is_loaded_sooner_than_made_and_made_by_one_process(tmp_path, monkeypatch):
+    def limit(kept: bool) -> int:
+        """Items of work up to which it stays interpreted."""
+        monkeypatch.setattr(compiling, "kept", lambda *names: kept)
+        compiling._work.clear()
+        noted = 0
+        while not compiling.worth(50_000, "", "x"):
+            noted += 50_000
+        return noted + 50_000
+
+    monkeypatch.setattr(compiling, "_work", compiling._work.copy())
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(compiling.tempfile, "tempdir", None)
+    compiling._lock.cache_clear()
+    holder = [sys.executable, "-c", HOLDER]
+    with subprocess.Popen(holder, stdin=-1, stdout=-1, text=True, cwd=ROOT) as other:
+        assert other.stdout.readline() == "True\n"
+        found = limit(kept=True), limit(kept=False)
+        assert found == (compiling.WORTH, compiling.PATIENCE * compiling.UNKEPT)
+        other.stdin.close()
+    assert limit(kept=False) == compiling.UNKEPT
+    compiling._lock().release()
+    compiling._lock.cache_clear()

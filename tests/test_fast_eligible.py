@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import replace
 
 import numpy as np
@@ -123,9 +124,9 @@ def test_short_runs_do_not_pay_for_loading_until_many_have_been(recording, monke
 
     def asked(clients: int, requests: int) -> bool:
         load = Settings(max_concurrency=clients, num_prompts=requests)
-        return pays(make_workload(load, recording, np.arange(9)), recording, clients)
+        return pays(FixedChain(3), make_workload(load, recording, np.arange(9)), recording, clients)
 
-    monkeypatch.setattr(compiling, "_work", 0)
+    monkeypatch.setattr(compiling, "_work", defaultdict(int))
     monkeypatch.setattr(compiling, "kept", lambda *names: True)
     assert [asked(1, 1) for _ in range(50)] == [False] * 50
     assert asked(64, 100_000)

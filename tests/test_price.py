@@ -89,8 +89,8 @@ def test_the_floor_is_below_every_price_and_never_falls(name):
 def test_a_curve_is_the_price_at_each_total(name, monkeypatch):
     cost, totals = cost_of(name, cliffs=CLIFFS), np.arange(7, 400, 3)
     one_by_one = [cost.verify_s(7, total, 1234.5) for total in totals.tolist()]
-    for work in (0, compiling.UNKEPT):
-        monkeypatch.setattr(compiling, "_work", work)
+    for work in (0, compiling.PATIENCE * compiling.UNKEPT):
+        monkeypatch.setitem(compiling._work, (price.__name__,), work)
         assert cost.verify_curve_s(7, totals, 1234.5).tolist() == one_by_one
 
 

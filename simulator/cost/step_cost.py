@@ -233,7 +233,7 @@ class StepCost:
             self._check_pass(batch, int(totals.max()), context)
         largest = even_largest(batch, totals) if largest is None else np.asarray(largest)
         seconds = np.empty(len(totals))
-        if compiling.worth(len(totals), price.__name__):
+        if compiling.worth(len(totals), "", price.__name__):
             code, prices = compiling.compiled(price.__name__), self.arrays[0]
         else:
             code, prices, totals, largest = price, self.prices, totals.tolist(), largest.tolist()

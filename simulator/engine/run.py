@@ -233,7 +233,7 @@ def _serve(job: Job, ledger: Ledger, on_finish) -> int:
     workload, settings = ledger.workload, job.settings
     parts = (job.policy, job.recording, job.cost, workload, settings.capacity, job.tables, ledger)
     if eligible(settings, workload, job.policy, job.cost) and pays(
-        workload, job.recording, settings.capacity
+        job.policy, workload, job.recording, settings.capacity
     ):
         from simulator.engine.compiled.server import FastServer
 

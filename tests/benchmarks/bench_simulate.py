@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from simulator import compiling
 from simulator.cost import StepCost, find_profile
 from simulator.engine.arrivals import LazyWorkload, arrival_times, make_workload
-from simulator.engine.compiled import MODULES, eligible
+from simulator.engine.compiled import eligible, modules
 from simulator.engine.compiled.server import FastServer
 from simulator.engine.fleet import Fleet
 from simulator.engine.inputs import choose_sequences, load_recording
@@ -147,7 +147,8 @@ def main() -> None:
     requests = parser.parse_args().requests
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-    print(f"compiled code is {'here' if compiling.kept(*MODULES) else 'made first'}", flush=True)
+    here = all(compiling.kept("advance", *modules(priced)) for priced in (False, True))
+    print(f"compiled code is {'here' if here else 'made first'}", flush=True)
     print(f"{RECORDING}, {PROFILE}; million request-rounds per second on one core")
     print("policy          clients  compiled  goal open loop     SimPy  compiled / SimPy")
     met = True

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 
+from simulator import compiling
 from simulator.cli.sweep.job import Answer, SweepJob, answered, lost
 from simulator.cli.sweep.lock import Busy
 from simulator.progress import hidden
@@ -44,11 +45,11 @@ def processes(jobs: int) -> int:
 class _Worker:
     """A process that has one job at a time."""
 
-    def __init__(self, others: Iterable[_Worker]) -> None:
+    def __init__(self, others: Iterable[_Worker], count: int) -> None:
         context = multiprocessing.get_context(_method())
         self.pipe, side = context.Pipe()
         copied = [self.pipe, *(one.pipe for one in others)] if _method() == "fork" else []
-        self._process = context.Process(target=_work, args=(side, copied))
+        self._process = context.Process(target=_work, args=(side, copied, count))
         sys.stdout.flush()  # what waits there would be printed by both
         sys.stderr.flush()
         self._process.start()
@@ -85,8 +86,9 @@ class _Worker:
             self.has[1].tidied()
 
 
-def _work(pipe: Connection, copied: Iterable[Connection]) -> None:
+def _work(pipe: Connection, copied: Iterable[Connection], count: int) -> None:
     """Answer jobs until the other end is closed, as it is when its process dies."""
+    compiling.sharers = count
     for other in copied:  # else it would stay open as long as we hold it
         other.close()
     with suppress(KeyboardInterrupt, EOFError, OSError), hidden():
@@ -111,7 +113,7 @@ def answers(
     patience_s = 0.5  # ^C on a terminal has reached them too
     try:
         for _ in range(count):
-            workers.append(_Worker(workers))
+            workers.append(_Worker(workers, count))
         yield from _shared_out(jobs, workers)
         patience_s = ENDING_S
     finally:
@@ -140,7 +142,7 @@ def _shared_out(
             except EOFError:
                 worker.end(0)
                 workers.remove(worker)
-                workers.append(_Worker(workers))
+                workers.append(_Worker(workers, len(workers) + 1))
                 yield worker.has[0], lost(LOST)
 
 

@@ -13,9 +13,9 @@ from simulator.policies.shared.rules import FLAT_MODULES, FixedWidth, Plain, Pri
 from simulator.policy import Policy
 from traces.recordings.recording import Recording
 
-MODULES = (*FLAT_MODULES, "simulator.engine.compiled.rounds")
 MOST_ARRIVALS = 10_000_000  # of an open loop, whose times are held
-STEP_ITEMS, REQUEST_ITEMS = 25, 0.5  # a step of the ordinary server, in items of `compiling.worth`
+# A step of the ordinary server and a request of it, in items of `compiling.worth`.
+STEP_ITEMS, REQUEST_ITEMS, PRICED_ITEMS = 25, 0.5, 25
 
 
 def eligible(
@@ -36,12 +36,21 @@ def eligible(
     )
 
 
-def pays(workload: Workload | LazyWorkload, recording: Recording, capacity: int) -> bool:
+def modules(priced: bool) -> tuple[str, ...]:
+    """What is compiled to serve a policy: choices by price take long, and few need them."""
+    every = (*FLAT_MODULES, "simulator.engine.compiled.rounds")
+    return every if priced else tuple(name for name in every if "priced" not in name)
+
+
+def pays(
+    policy: Policy, workload: Workload | LazyWorkload, recording: Recording, capacity: int
+) -> bool:
     """Whether compiled rounds are worth their loading; which server runs changes no result."""
     batch = min(capacity, workload.clients or 1)
     steps = len(workload) * float(recording.anchor_counts.mean()) / batch / 2
-    items = int(steps * (STEP_ITEMS + REQUEST_ITEMS * batch))
-    return compiling.worth(items, *MODULES)
+    priced = isinstance(policy.rule(batch), Priced)
+    items = int(steps * (STEP_ITEMS + (PRICED_ITEMS if priced else REQUEST_ITEMS) * batch))
+    return compiling.worth(items, "advance", *modules(priced))
 
 
 def ruled(policy: Policy, capacity: int) -> bool:

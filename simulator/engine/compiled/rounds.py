@@ -142,7 +142,7 @@ def advance(state, clock, slots, work, requests, rules, table, pricing, prices, 
         drafted = decide(state, clock, slots, work, rules, table, pricing, prices, floor)
         seconds = charge(state, clock, slots, work, table, drafted, prices, requests, steps)
         worth = commit(state, clock, slots, work, table, drafted, requests, rounds, events)
-        if table.kind == PRICED and drafted:
+        if pricing is not None and table.kind == PRICED and drafted:
             earn(pricing.accounts, account_at(batch), worth, seconds)
 
 
@@ -245,7 +245,7 @@ def decide(state, clock, slots, work, rules, table, pricing, prices, floor):
         most = table.most
         start = take_shared(row, table.score, table.size, batch, most, budget, start, work)
         clock[START] = start
-    else:
+    elif pricing is not None:  # known when compiled: runs without prices do not wait for this code
         return decide_priced(batch, slots, work, table, pricing, prices, floor)
     return table.kind != PLAIN
 

@@ -11,7 +11,7 @@ import numpy as np
 from simulator import compiling
 from simulator.cost import StepCost
 from simulator.engine.arrivals import LazyWorkload, Workload
-from simulator.engine.compiled import MODULES, rounds
+from simulator.engine.compiled import modules, rounds
 from simulator.engine.compiled.rounds import (
     ADMITTED,
     ARRIVED,
@@ -34,7 +34,6 @@ from simulator.engine.compiled.rounds import (
 from simulator.orders.specs import Order
 from simulator.orders.table import OrderTable
 from simulator.policies.checks import verifies_trees
-from simulator.policies.priced_survival.accounts import PLACES, Pricing
 from simulator.policies.shared.choices import work_of
 from simulator.policies.shared.rules import (
     ALL,
@@ -44,6 +43,7 @@ from simulator.policies.shared.rules import (
     Rule,
     SharedBudget,
     Threshold,
+    fixed,
 )
 from simulator.policy import Policy
 from simulator.results.ledger import Ledger
@@ -106,7 +106,7 @@ class FastServer:
     def run(self) -> None:
         """Serve every request of the workload."""
         block, code = self._feed.block(0), None
-        advance = compiling.compiled(*MODULES).advance
+        advance = compiling.compiled(*modules(self._plans.pricing is not None)).advance
         waiting_s = np.zeros(int(self._state[ARRIVED]))
         chunk = Chunk.open(self._state, self._rounds, waiting_s)
         while code != rounds.DONE:
@@ -208,7 +208,7 @@ class Plans:
         )
         self._fed, self._order_table = policy.drafts, tables
         self._priced = next((rule for rule in by_batch if isinstance(rule, Priced)), None)
-        self.pricing = NO_PRICING if self._priced is None else by_batch[-1].pricing
+        self.pricing = None if self._priced is None else by_batch[-1].pricing
         self._tables: dict[int, Table] = {}
 
     @property
@@ -271,18 +271,11 @@ def _numbers(rule: Rule) -> tuple[int, float, float, float]:
 
 
 def _flat(*columns: np.ndarray) -> list[np.ndarray]:
-    """The same values as read-only C arrays of one type each: one compilation serves all tables."""
     kinds = (np.float64, np.int32, np.uint8, np.int16, np.int32, np.float64, np.float64)
-    arrays = [np.ascontiguousarray(*pair).view() for pair in zip(columns, kinds, strict=True)]
-    for array in arrays:
-        array.flags.writeable = False
-    return arrays
+    return [fixed(*pair) for pair in zip(columns, kinds, strict=True)]
 
 
 _NO_ORDER = np.zeros((1, 1)), np.zeros(1), np.zeros((1, 1)), np.zeros((1, 1)), np.zeros(1)
-NO_PRICING = Pricing(
-    np.zeros((1, PLACES)), np.zeros(3), math.inf, False, False, False, np.zeros(1), np.zeros(1)
-)
 
 
 # ---------------------------------------------------------------- what comes out

@@ -22,7 +22,7 @@ from simulator.policies.priced_survival import accounts
 from simulator.policies.priced_survival.accounts import BUDGET, PLACES, Pricing, new_accounts
 from simulator.policies.priced_survival.token_worth import expected, fit_worth
 from simulator.policies.priced_survival.tpot import TpotWeights
-from simulator.policies.shared.rules import Priced, View, top_widths
+from simulator.policies.shared.rules import Priced, View, fixed, top_widths
 from simulator.policy import FITTING, Lab, Load, Outcome, Policy, Step
 
 ROWS = 1 << 12  # of a table, taken at once
@@ -122,7 +122,7 @@ class PricedSurvival(Policy):
     def allocate(self, step: Step) -> np.ndarray:
         draft, batch, pricing = step.draft, step.batch, self._open_accounts(step.batch)
         survival = self._survival(draft.score, draft.size)  # (B, M)
-        view = View(step, accounts, survival)
+        view = View(step, accounts, survival, "size_step")
         flat, at = view.flat, accounts.account_at(batch)
         view.weight[:] = self._late.of(step.load.request)
         if self._context_aware:
@@ -130,7 +130,7 @@ class PricedSurvival(Policy):
             view.offset[:] = earned * attention_s(step) if earned else 0.0
         each = pricing.accounts[at, BUDGET]
         here = batch, step.context, int(draft.size.sum()), True
-        rows = view.row, view.score, flat(expected(survival)), view.size, view.depth
+        rows = view.row, view.score, flat(fixed(expected(survival), float)), view.size, view.depth
         arrays = {name: flat(value) for name, value in pricing._asdict().items() if name in ARRAYS}
         own = pricing._replace(**arrays)
         view.code.size_step(*view.prices, own, here, *rows, view.work)

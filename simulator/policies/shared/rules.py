@@ -112,16 +112,18 @@ class View:
         weight, offset: (batch,) of `work`, to be filled. width: (batch,) what was chosen.
     """
 
-    def __init__(self, step: Step, module: Any = choices, scores: np.ndarray | None = None) -> None:
+    def __init__(
+        self, step: Step, module: Any = choices, scores: np.ndarray | None = None, entry: str = ""
+    ) -> None:
         draft, batch = step.draft, step.batch
-        score = np.ascontiguousarray(draft.score if scores is None else scores, float)
+        score = fixed(draft.score if scores is None else scores, float)
         work = work_of(batch, score.shape[1])
         self.width, self.weight, self.offset = work.width, work.weight, work.offset
-        self.code, flat = functions(batch, module)
+        self.code, flat = functions(batch, module, entry)
         self.row, self.score = flat(np.arange(batch)), flat(score)
-        self.size = flat(np.ascontiguousarray(draft.size, np.int32))
+        self.size = flat(fixed(draft.size, np.int32))
         depth = draft.depth if draft.depth is not None else np.zeros((batch, 0))
-        self.depth = flat(np.ascontiguousarray(depth, np.uint8))
+        self.depth = flat(fixed(depth, np.uint8))
         self.flat, self.work = flat, Work(*map(flat, work))
         self._cost = step.cost
 
@@ -132,6 +134,13 @@ class View:
         return (self._cost.prices, self._cost.floor) if plain else self._cost.arrays
 
 
+def fixed(array: np.ndarray, kind: type) -> np.ndarray:
+    """The same values in a read-only C array: one compilation serves all tables."""
+    view = np.ascontiguousarray(array, kind).view()
+    view.flags.writeable = False
+    return view
+
+
 FLAT_MODULES = (
     "simulator.cost.price",
     "simulator.policies.shared.choices",
@@ -139,9 +148,9 @@ FLAT_MODULES = (
 )
 
 
-def functions(items: int, module: Any) -> tuple[SimpleNamespace | Any, Any]:
+def functions(items: int, module: Any, entry: str = "") -> tuple[SimpleNamespace | Any, Any]:
     """A module of plain functions, as it is or compiled, and what makes arrays fit for it."""
-    if compiling.worth(items, *FLAT_MODULES):
+    if compiling.worth(items, entry, *FLAT_MODULES):
         return compiling.compiled(*FLAT_MODULES), lambda array: array
     return module, memoryview
 
