@@ -11,18 +11,20 @@ children. A run weighs texts by its window, the bounds weigh each once.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import pandas
+from pydantic import Field, model_validator
 
 from analysis.compare.comparison import Comparison, compare
-from analysis.compare.loads import Load
-from analysis.read.bounds import Bounds, read_bounds
+from analysis.read.files import Number, Positive, Schema, Text, checked, node
 from analysis.read.runs import read_runs, values
 from analysis.text.tables import records_of
 from traces.common.errors import InputError
+from traces.common.json import read_json
 from traces.common.table import BLANK, FORMATS, Table
 
 _FIRST = ("profile", "content_hash")  # of the keys that differ, those that say most
@@ -48,8 +50,82 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, _command: str = "") -> list[Path]:
     """Print the table; writes no file."""
     bounds = read_bounds(args.bounds)
-    _table(reaches(compare(read_runs(args.run_dirs)), bounds), bounds).emit(args.format)
+    found = reaches(compare(read_runs(args.run_dirs)), bounds)
+    several = ["setting"] if found["setting"].any() else []
+    table = Table(
+        [*several, *_HEADINGS],
+        [[row[one] for one in several] + _cells(row) for _, row in found.iterrows()],
+        _records(found, bounds),
+        notes=list(_notes(found, bounds)),
+        align="l" * len(several) + "rl" + "r" * (len(_HEADINGS) - 2),
+        label="tab:reach",
+    )
+    table.emit(args.format)
     return []
+
+
+# ---------------------------------------------------------------- the file of bounds
+
+_RATE = node(output_throughput=Number)
+
+
+class _Batch(Schema):
+    batch: Positive
+    bounds: node(plain=_RATE, o5=_RATE, o5_free=_RATE, o2=_RATE | None, o3=_RATE | None)
+
+    @model_validator(mode="after")
+    def _of_one(self):
+        if self.batch == 1 and None in (self.bounds.o2, self.bounds.o3):
+            raise ValueError("is of batch 1: bounds.o2 or bounds.o3 is missing")
+        return self
+
+
+class _File(Schema):
+    format: Literal["specdec-bounds"]
+    version: Literal[1]
+    trace: node(content_hash=Text, recording=Text)
+    latency: node(profile=Text)
+    batches: Annotated[list[_Batch], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _once(self):
+        sizes = [one.batch for one in self.batches]
+        for at, batch in enumerate(sizes):
+            if batch in sizes[:at]:
+                raise ValueError(
+                    f"batches[{at}].batch is {batch} once more, expected each size once"
+                )
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """One checked ``bounds.json``; ``data`` holds it as written.
+
+    ``rates`` has tokens/s by batch size: ``plain`` decoding, the bound ``in_order``, and that of
+    ``free`` nodes. A lone request has its own schedules (O2, O3), a batch O5 of both kinds.
+    """
+
+    path: Path
+    data: Mapping[str, Any] = field(repr=False)
+    rates: pandas.DataFrame
+
+
+def read_bounds(path: Path) -> Bounds:
+    """Checked bounds; InputError naming the file and the first thing that is wrong."""
+    data = read_json(path, "bounds")
+    if not isinstance(data, dict) or data.get("format") != "specdec-bounds":
+        raise InputError(f'{path}: not bounds, expected format "specdec-bounds"')
+    rates = {}
+    for one in checked(_File, data, path).batches:
+        own = one.bounds
+        order, free = (own.o2, own.o3) if one.batch == 1 else (own.o5, own.o5_free)
+        rates[one.batch] = [rate.output_throughput for rate in (own.plain, order, free)]
+    columns = ["plain", "in_order", "free"]
+    return Bounds(path, data, pandas.DataFrame.from_dict(rates, "index", columns=columns))
+
+
+# ---------------------------------------------------------------- runs beside them
 
 
 def reaches(comparisons: Sequence[Comparison], bounds: Bounds) -> pandas.DataFrame:
@@ -67,30 +143,40 @@ def reaches(comparisons: Sequence[Comparison], bounds: Bounds) -> pandas.DataFra
     """
     for one in comparisons:
         _check_setting(one, bounds)
-    batches = [one.rows["load"].map(lambda load, one=one: _batch(load, one)) for one in comparisons]
-    _check_batches(set().union(*batches), bounds)
+    batches = list(map(_batches, comparisons))
+    lost = sorted(set().union(*batches) - set(bounds.rates.index))
+    if lost:
+        what = f"batch {lost[0]} has" if len(lost) == 1 else f"batches {_listed(lost)} have"
+        every = sorted(set(bounds.rates.index).union(*batches))
+        trace, latency = bounds.data["trace"], bounds.data["latency"]
+        raise InputError(
+            f"{what} no bound in {bounds.path}, which has {_listed(sorted(bounds.rates.index))}; "
+            f"all: python -m simulator task=bounds trace.recording={trace['recording']} "
+            f"latency={latency['profile']} 'bounds.batches=[{','.join(map(str, every))}]' (with "
+            "the other words that these bounds were made with)"
+        )
     found = []
     for one, batch in zip(comparisons, batches, strict=True):
-        plain, in_order, free = (batch.map(lambda size, at=at: bounds.rates[size][at])
-                                 for at in range(3))  # fmt: skip
-        rate = one.estimates("output_throughput")
-        whole = (values(one.runs, "window.kind") == "whole run").groupby(one.runs["row"]).any()
+        rate, row, plain = (
+            one.estimates("output_throughput"),
+            one.runs["row"],
+            bounds.rates["plain"],
+        )
         frame = pandas.DataFrame({
             "setting": one.differs,
             "max_concurrency": one.rows["load"].map(lambda load: load.max_concurrency),
             "policy": one.rows["label"],
             "seeds": one.rows["seeds"],
-            "short": whole,
+            "short": (values(one.runs, "window.kind") == "whole run").groupby(row).any(),
             "output_throughput": rate["mean"],
             "output_throughput_ci95": rate["half"],
-            "plain": plain,
+            "plain": batch.map(plain),
         })  # fmt: skip
-        for name, bound in (("in_order", in_order), ("free", free)):
-            gain = (bound - plain).where(bound > plain)
-            row = one.runs["row"]
-            share = (one.runs["output_throughput"] - row.map(plain)) / row.map(gain)
-            reach = one.estimates(share)
-            frame[f"bound_{name}"] = bound
+        for name in ("in_order", "free"):
+            gain = (bounds.rates[name] - plain).where(bounds.rates[name] > plain)
+            own = row.map(batch)
+            reach = one.estimates((one.runs["output_throughput"] - own.map(plain)) / own.map(gain))
+            frame[f"bound_{name}"] = batch.map(bounds.rates[name])
             frame[f"reach_{name}"], frame[f"reach_{name}_ci95"] = reach["mean"], reach["half"]
         found.append(frame)
     return pandas.concat(found, ignore_index=True)
@@ -136,73 +222,48 @@ def _short(node: Mapping[str, Any], key: str) -> str:
     return text if len(text) <= 40 else text[:37] + "..."
 
 
-def _batch(load: Load, comparison: Comparison) -> int:
-    """Requests in every step of a closed loop."""
-    if not load.closed:
-        runs = comparison.runs
-        raise InputError(
-            f"{runs.loc[runs['load'] == load, 'path'].iloc[0]}: request_rate is "
-            f"{load.request_rate:g}, expected a closed loop: the bounds are of constant batches"
-        )
+def _batches(comparison: Comparison) -> pandas.Series:
+    """Requests in every step of the closed loop of each row."""
+    for load in comparison.rows["load"]:
+        if not load.closed:
+            runs = comparison.runs
+            raise InputError(
+                f"{runs.loc[runs['load'] == load, 'path'].iloc[0]}: request_rate is "
+                f"{load.request_rate:g}, expected a closed loop: the bounds are of constant batches"
+            )
     most = (comparison.first.get("server") or {}).get("max_num_seqs")
-    return min(load.max_concurrency, most or load.max_concurrency)
-
-
-def _check_batches(served: set[int], bounds: Bounds) -> None:
-    """InputError with every batch that has no bound, and the command that makes them."""
-    lost = sorted(served - set(bounds.rates))
-    if lost:
-        what = f"batch {lost[0]} has" if len(lost) == 1 else f"batches {_listed(lost)} have"
-        every = sorted({*served, *bounds.rates})
-        trace, latency = bounds.data["trace"], bounds.data["latency"]
-        raise InputError(
-            f"{what} no bound in {bounds.path}, which has {_listed(sorted(bounds.rates))}; all: "
-            f"python -m simulator task=bounds trace.recording={trace['recording']} "
-            f"latency={latency['profile']} 'bounds.batches=[{','.join(map(str, every))}]' (with "
-            "the other words that these bounds were made with)"
-        )
+    return comparison.rows["load"].map(lambda load: load.max_concurrency).clip(upper=most or None)
 
 
 def _listed(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers))
 
 
-def _table(found: pandas.DataFrame, bounds: Bounds) -> Table:
-    several = found["setting"].any()
-    rows = [
-        [
-            *([row["setting"]] if several else []),
-            str(row["max_concurrency"]),
-            row["policy"],
-            str(len(row["seeds"])),
-            _shown(row, "output_throughput", "{:.1f}"),
-            f"{row['plain']:.1f}",
-            f"{row['bound_in_order']:.1f}",
-            _shown(row, "reach_in_order", "{:.1%}"),
-            f"{row['bound_free']:.1f}",
-            _shown(row, "reach_free", "{:.1%}"),
-        ]
-        for _, row in found.iterrows()
+# ---------------------------------------------------------------- the table
+
+
+def _cells(row: pandas.Series) -> list[str]:
+    def shown(key: str, form: str) -> str:
+        if pandas.isna(row[key]):
+            return BLANK
+        half = row[f"{key}_ci95"]
+        text = form.format(round(row[key], 4) + 0.0)  # not -0.0
+        return text if pandas.isna(half) else f"{text} ±{form.format(half)}"
+
+    return [
+        str(row["max_concurrency"]),
+        row["policy"],
+        str(len(row["seeds"])),
+        shown("output_throughput", "{:.1f}"),
+        f"{row['plain']:.1f}",
+        f"{row['bound_in_order']:.1f}",
+        shown("reach_in_order", "{:.1%}"),
+        f"{row['bound_free']:.1f}",
+        shown("reach_free", "{:.1%}"),
     ]
-    return Table(
-        [*(["setting"] if several else []), *_HEADINGS],
-        rows,
-        _records(found, bounds),
-        notes=list(_notes(found, bounds)),
-        align="l" * bool(several) + "rl" + "r" * (len(_HEADINGS) - 2),
-        label="tab:reach",
-    )
 
 
-def _shown(row: pandas.Series, key: str, form: str) -> str:
-    if pandas.isna(row[key]):
-        return BLANK
-    half = row[f"{key}_ci95"]
-    text = form.format(round(row[key], 4) + 0.0)  # not -0.0
-    return text if pandas.isna(half) else f"{text} ±{form.format(half)}"
-
-
-def _notes(found: pandas.DataFrame, bounds: Bounds) -> Iterable[str]:
+def _notes(found: pandas.DataFrame, bounds: Bounds) -> Iterator[str]:
     trace, latency, order = (bounds.data.get(key, {}) for key in ("trace", "latency", "order"))
     yield f"{trace['recording']} on {latency['profile']}; bounds: {bounds.path}"
     named = ", ".join(f"{key} {value}" for key, value in order.items())
