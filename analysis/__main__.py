@@ -1,13 +1,7 @@
 """`python -m analysis RUN_DIR...`: compare finished runs in a table and in figures.
 
-`python -m analysis VALIDATION_DIR` sets the predictions of a validation against its live runs;
-`python -m analysis reliability FILE...` draws how far calibrated probabilities are off;
-`python -m analysis reach RUN_DIR... --bounds FILE` sets runs against hindsight bounds;
-`python -m analysis paired RUN_A RUN_B` compares two policies by prompt;
-`python -m analysis cost ROUNDS.csv --profile NAME` fits an engine's host terms to measured rounds;
-`python -m analysis points RUNS --points FILE...` sets predictions beside what others measured;
-`python -m analysis figures RUNS... --out DIR` draws every figure that the files allow;
-`python -m analysis report RUNS... --out report.html` puts all of it into one page.
+`python -m analysis VALIDATION_DIR` sets the predictions of a validation against its live runs. The
+other commands, such as `python -m analysis report RUNS...`, are listed in `analysis.commands`.
 """
 
 from __future__ import annotations
@@ -29,17 +23,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     given = sys.argv[1:] if argv is None else list(argv)
     command = shlex.join(["python", "-m", "analysis", *given])
-    name = given[0] if given else ""
+    name = given[0] if given and given[0] in NAMED else ""
+    module = import_module(MODULES[name])
+    prog = f"python -m analysis {name}".strip()
+    parser = Parser(prog=prog, description=NAMED.get(name, ""))
+    module.add_arguments(parser)
     try:
-        if name in NAMED:
-            module = import_module(MODULES[name])
-            parser = Parser(prog=f"python -m analysis {name}", description=NAMED[name])
-            module.add_arguments(parser)
-            say(module.run(parser.parse_args(given[1:]), command))
-        else:
-            from analysis.commands.runs import run
-
-            run(given, command)
+        say(module.run(parser.parse_args(given[bool(name) :]), command))
     except InputError as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import NoReturn
@@ -25,7 +25,9 @@ NAMED = {
     "relative error, with what cannot be compared.",
 }
 MODULES = {name: f"analysis.commands.{name}" for name in NAMED} | {
-    "cost": "simulator.studies.host_terms"  # prices rounds as the simulator does
+    "": "analysis.commands.runs",
+    "report": "analysis.report",
+    "cost": "simulator.studies.host_terms",  # prices rounds as the simulator does
 }
 
 
@@ -64,13 +66,11 @@ def add_out(parser: argparse.ArgumentParser) -> None:
 
 
 def say(written: Sequence[Path]) -> None:
-    """A line on standard error about every figure or page that was written."""
-    for text in in_words(written):
-        print(f"wrote {text}", file=sys.stderr)
+    """A line on standard error about every figure or page that was written.
 
-
-def in_words(paths: Sequence[Path]) -> Iterator[str]:
-    """Files in words, those that differ in their ending alone together."""
-    for stem, files in groupby(paths, key=lambda path: path.with_suffix("")):
+    Files that differ in their ending alone stand together.
+    """
+    for stem, files in groupby(written, key=lambda path: path.with_suffix("")):
         endings = [path.suffix[1:] for path in files]
-        yield f"{stem}.{endings[0] if len(endings) == 1 else '{' + ','.join(endings) + '}'}"
+        ending = endings[0] if len(endings) == 1 else "{" + ",".join(endings) + "}"
+        print(f"wrote {stem}.{ending}", file=sys.stderr)

@@ -6,8 +6,7 @@ import argparse
 from pathlib import Path
 
 from analysis.commands import add_inputs, add_out
-from analysis.figures.draw import KINDS, chosen, draw, write
-from analysis.figures.parts import read_inputs
+from analysis.figures.draw import KINDS, chosen, draw, read_inputs, write
 from traces.common.errors import InputError
 
 
@@ -15,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     add_inputs(parser)
     add_out(parser)
-    listed = "; ".join(f"{name}: {kind.title}" for name, kind in KINDS.items())
+    listed = "; ".join(f"{name}: {title}" for name, (*_, title) in KINDS.items())
     parser.add_argument("--only", metavar="NAME[,NAME...]", action="append", help=listed)
 
 

@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 
 from analysis.commands import add_out
-from analysis.figures.draw import write
+from analysis.figures.draw import Inputs, draw, write
 from analysis.read.calibrations import ENDING, SPLITS, read_reliability
 from traces.common.errors import InputError
 
@@ -18,9 +18,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.add_argument("files", metavar="FILE", nargs="+", help=f"RECORDING{ENDING}")
     add_out(parser)
-    parser.add_argument(
-        "--split", choices=SPLITS, help="default: tuning, which nothing was fitted on, if there"
-    )
+    note = "default: tuning, which nothing was fitted on, if there"
+    parser.add_argument("--split", choices=SPLITS, help=note)
 
 
 def run(args: argparse.Namespace, command: str) -> list[Path]:
@@ -28,14 +27,9 @@ def run(args: argparse.Namespace, command: str) -> list[Path]:
 
     Raises InputError, and writes nothing, for a file that holds no such measurements.
     """
-    from analysis.figures.drawing import style
-    from analysis.figures.reliability import reliability_drawing
-
     found = [read_reliability(Path(file), args.split) for file in args.files]
-    with style():
-        drawn = [reliability_drawing(one) for one in found]
-    names = [one.name for one in drawn]
-    for at, one in enumerate(found):
-        if names[at] in names[:at]:
-            raise InputError(f"two files are of {one.name}; accepted: one for each recording")
-    return write(drawn, args.out, command)
+    names = [one.name for one in found]
+    for at, name in enumerate(names):
+        if name in names[:at]:
+            raise InputError(f"two files are of {name}; accepted: one for each recording")
+    return write(draw(Inputs(calibrations=found), ["reliability"], strict=True), args.out, command)

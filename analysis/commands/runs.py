@@ -3,74 +3,21 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 
-from analysis.commands import NAMED, Parser, add_baseline, add_out, say
+from analysis.commands import NAMED, add_baseline, add_out
 from traces.common.errors import InputError
 from traces.common.table import FORMATS, emit
 
 
-def run(given: Sequence[str], command: str) -> None:
-    """Print and draw; InputError for what is refused, and then nothing is written."""
-    args = _parser().parse_args(given)
-    from analysis.read.validations import find_validation  # pandas: not for --help
-
-    path = find_validation(args.run_dirs)
-    if path is None:
-        _compare_runs(args, command)
-    else:
-        _show_validation(args, path, command)
-
-
-def _show_validation(args: argparse.Namespace, path: Path, command: str) -> None:
-    from analysis.read.validations import read_validation
-    from analysis.text.validation import page
-
-    if args.metric:
-        raise InputError(f"--metric {args.metric[0]} is of runs, but {path} is a validation")
-    validation = read_validation(path)
-    written: list[Path] = []
-    if args.figures:
-        from analysis.figures.draw import write
-        from analysis.figures.drawing import style
-        from analysis.figures.live import validation_drawing
-
-        with style():
-            drawing = validation_drawing(validation)
-        written = write([drawing], args.out, command)
-    emit(page(validation), args.format)
-    say(written)
-
-
-def _compare_runs(args: argparse.Namespace, command: str) -> None:
-    from analysis.compare.comparison import compare
-    from analysis.compare.metrics import choose_metrics
-    from analysis.read.runs import read_runs
-    from analysis.text.tables import page
-
-    runs = read_runs(args.run_dirs)
-    comparisons = compare(runs, args.baseline)
-    metrics = choose_metrics(args.metric, runs, args.baseline)
-    written: list[Path] = []
-    if args.figures:
-        from analysis.figures.draw import OF_RUNS, draw, write
-        from analysis.figures.parts import Inputs
-
-        drawn = draw(Inputs(comparisons), OF_RUNS, strict=False, say=lambda _: None)
-        written = write(drawn, args.out, command)
-    emit(page(comparisons, metrics), args.format)
-    say(written)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(
-        prog="python -m analysis",
-        description="Compare finished runs: a table on stdout, figures as PNG, PDF and SVG with "
-        "captions. Runs of different recordings, latency profiles or server settings get blocks "
-        "and figures of their own. A validation, alone: predicted against live.",
-        epilog=f"Commands of their own (--help after them): {', '.join(NAMED)}.",
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of the command without a name."""
+    parser.description = (
+        "Compare finished runs: a table on stdout, figures as PNG, PDF and SVG with captions. Runs "
+        "of different recordings, latency profiles or server settings get blocks and figures of "
+        "their own. A validation, alone: predicted against live."
     )
+    parser.epilog = f"Commands of their own (--help after them): {', '.join(NAMED)}."
     parser.add_argument(
         "run_dirs",
         metavar="RUN_DIR",
@@ -90,4 +37,32 @@ def _parser() -> argparse.ArgumentParser:
         metavar="KEY[,KEY...]",
         help="columns to show, any number in the summaries or speedup; may be repeated",
     )
-    return parser
+
+
+def run(args: argparse.Namespace, command: str) -> list[Path]:
+    """Draw and print; InputError for what is refused, and then nothing is written."""
+    from analysis.compare.comparison import compare  # pandas: not for --help
+    from analysis.compare.metrics import choose_metrics
+    from analysis.read.runs import read_runs
+    from analysis.read.validations import find_validation, read_validation
+    from analysis.text import tables, validation
+
+    path = find_validation(args.run_dirs)
+    if path is None:
+        runs = read_runs(args.run_dirs)
+        comparisons, validations = compare(runs, args.baseline), []
+        metrics = choose_metrics(args.metric, runs, args.baseline)
+        parts, names = tables.page(comparisons, metrics), ("throughput", "acceptance")
+    else:
+        if args.metric:
+            raise InputError(f"--metric {args.metric[0]} is of runs, but {path} is a validation")
+        comparisons, validations = (), [read_validation(path)]
+        parts, names = validation.page(validations[0]), ("live",)
+    written: list[Path] = []
+    if args.figures:
+        from analysis.figures.draw import Inputs, draw, write
+
+        drawn = draw(Inputs(comparisons, validations), names, strict=False, say=lambda _: None)
+        written = write(drawn, args.out, command)
+    emit(parts, args.format)
+    return written

@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 from analysis.compare.comparison import Comparison
 from analysis.compare.loads import Load
 from analysis.figures import drawing
-from analysis.figures.parts import Drawing, Missing, Setting
+from analysis.figures.draw import Drawing, Missing, Setting
 from analysis.look import RC, SMALL, Look
 from analysis.read.runs import domains, numbers
 
@@ -100,8 +100,7 @@ def _draw(
     told_apart = len({look[label].colour for label in labels}) == len(labels)
     grouped = told_apart and len(labels) * len(names) <= _MOST_BARS
     figure = (_grouped if grouped else _panels)(bars, names, labels, look, baseline)
-    drawing.remark(figure, remarks)
-    return drawing.despine(figure)
+    return drawing.despine(figure, remarks)
 
 
 def _grouped(bars, names, labels, look: Mapping[str, Look], baseline: str) -> Figure:

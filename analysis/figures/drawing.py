@@ -14,8 +14,8 @@ import matplotlib
 import numpy as np
 import pandas
 import seaborn
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -37,17 +37,17 @@ _NAMED = 3  # groups of equal lines that are spelled out
 
 
 @contextmanager
-def style(rc: Mapping = STYLE) -> Iterator[None]:
+def style() -> Iterator[None]:
     """Draw in the project's style, whatever a user's own matplotlibrc says."""
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
-        matplotlib.rcParams.update(rc)
+        matplotlib.rcParams.update(STYLE)
         yield
 
 
-def new_figure(height_in: float, width_in: float = WIDTH_IN) -> Figure:
+def new_figure(height_in: float) -> Figure:
     """An empty figure, one column wide."""
-    return Figure(figsize=(width_in, height_in))
+    return Figure(figsize=(WIDTH_IN, height_in))
 
 
 def line_style(look: Look) -> dict:
@@ -97,16 +97,13 @@ def draw_lines(axes: Axes, points: pandas.DataFrame, look: Mapping[str, Look], *
 def covered(points: pandas.DataFrame) -> pandas.Series:
     """For every point of lines: how many later lines have a point there."""
     place = pandas.factorize(points["label"])[0]
-    near = _near(points["x"]) & _near(points["y"])
-    later = near & (place[None, :] > place[:, None])
+    x, y = (points[name].to_numpy(float)[:, None] for name in "xy")
+    later = _near(x, x.T) & _near(y, y.T) & (place > place[:, None])
     return pandas.Series([len(set(place[row])) for row in later], points.index, dtype=int)
 
 
-def _near(values: pandas.Series) -> np.ndarray:
-    """(N, N) which of (N,) values are within `NEAR` of each other."""
-    own = values.to_numpy(float)
-    size = np.maximum(abs(own)[:, None], abs(own)[None, :])
-    return abs(own[:, None] - own[None, :]) <= NEAR * size
+def _near(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    return abs(one - other) <= NEAR * np.maximum(abs(one), abs(other))
 
 
 def equal_lines(panels: Iterable[pandas.DataFrame]) -> list[list[str]]:
@@ -117,15 +114,19 @@ def equal_lines(panels: Iterable[pandas.DataFrame]) -> list[list[str]]:
             for label, own in panel.groupby("label", sort=False)
         }
         for panel in panels
-        if len(panel)
     ]
+
+    def same(one: str, other: str) -> bool:
+        lines = [[panel.get(name, np.empty((0, 2))) for name in (one, other)] for panel in drawn]
+        return all(a.shape == b.shape and _near(a, b).all() for a, b in lines)
+
     groups: list[list[str]] = []
     for name in dict.fromkeys(name for panel in drawn for name in panel):
-        alike = [group for group in groups if all(_same(one, group[0], name) for one in drawn)]
-        if alike:
-            alike[0].append(name)
-        else:
+        alike = next((group for group in groups if same(group[0], name)), None)
+        if alike is None:
             groups.append([name])
+        else:
+            alike.append(name)
     return [group for group in groups if len(group) > 1]
 
 
@@ -135,11 +136,6 @@ def equal_words(panels: Iterable[pandas.DataFrame]) -> list[str]:
     more = [f"{len(groups) - _NAMED} more"] if len(groups) > _NAMED else []
     found = [" = ".join(group) for group in groups[:_NAMED]] + more
     return [f"same line: {', '.join(found)}"] if found else []
-
-
-def _same(panel: Mapping[str, np.ndarray], one: str, other: str) -> bool:
-    a, b = panel.get(one, np.empty((0, 2))), panel.get(other, np.empty((0, 2)))
-    return a.shape == b.shape and bool((abs(a - b) <= NEAR * np.maximum(abs(a), abs(b))).all())
 
 
 def unit_line(axes: Axes, horizontal: bool = True) -> None:
@@ -168,12 +164,53 @@ def legend(figure: Figure, looks: Mapping[str, Look], hollow: Collection[str] = 
     Args:
         hollow: names all of whose markers are hollow, and so theirs here.
     """
+    faces = {name: {"mfc": "white"} for name in hollow}
+    lines = {name: line_style(look) | faces.get(name, {}) for name, look in looks.items()}
+    _legend(figure, {name: Line2D([], [], **style) for name, style in lines.items()})
 
-    def handle(name: str) -> Line2D:
-        face = {"mfc": "white"} if name in hollow else {}
-        return Line2D([], [], **line_style(looks[name]) | face)
 
-    _legend(figure, list(looks), handle)
+def part_legend(figure: Figure, parts: Mapping[str, dict], most: int = 5) -> None:
+    """Of bars, or of the parts of stacked ones, by their styles."""
+    handles = {name: Patch(**style) for name, style in parts.items()}
+    _legend(figure, handles, handlelength=1.0, most=most)
+
+
+def _legend(
+    figure: Figure, handles: Mapping[str, Artist], handlelength: float = 2.2, most: int = 3
+) -> None:
+    """In as many columns as fit, at most `most`."""
+    size = RC["legend.fontsize"] if len(handles) <= _CROWDED else SMALL
+    names = [plain(name) for name in handles]
+    probe = Figure(figsize=(figure.get_figwidth(), 3.0), dpi=100)
+    FigureCanvasAgg(probe)
+
+    def place(page: Figure, columns: int):
+        return page.legend(
+            handles.values(),
+            names,
+            loc="outside upper center",
+            ncols=columns,
+            frameon=False,
+            handlelength=handlelength,
+            fontsize=size,
+            columnspacing=1.2,
+            handletextpad=0.5,
+            labelspacing=0.3,
+            borderaxespad=0.0,
+        )
+
+    for columns in range(min(most, len(names)), 0, -1):
+        made = place(probe, columns)
+        extent = made.get_window_extent(probe.canvas.get_renderer())
+        made.remove()
+        if extent.width <= 0.99 * probe.bbox.width:
+            break
+    names = [fill(name, _LINE_CHARS) for name in names] if columns == 1 else names
+    lines = [name.count("\n") + 1 for name in names]
+    per = ceil(len(names) / columns)
+    deepest = max(sum(lines[at : at + per]) for at in range(0, len(lines), per))
+    figure.set_figheight(figure.get_figheight() + _LINE_IN * deepest * size / 6.5)
+    place(figure, columns)
 
 
 def finish(
@@ -190,63 +227,17 @@ def finish(
     hollow = every["hollow"] if "hollow" in every else every["x"] != every["x"]
     whole = hollow.groupby(every["label"], sort=False).all()
     legend(figure, {label: look[label] for label in whole.index}, set(whole.index[whole]))
-    remark(figure, [*remarks, *equal_words(panels)])
-    return despine(figure)
+    return despine(figure, [*remarks, *equal_words(panels)])
 
 
-def part_legend(figure: Figure, parts: Mapping[str, dict], most: int = 5) -> None:
-    """Of bars, or of the parts of stacked ones, by their styles."""
-    _legend(figure, list(parts), lambda name: Patch(**parts[name]), handlelength=1.0, most=most)
+def despine(figure: Figure, remarks: Sequence[str] = ()) -> Figure:
+    """The figure without the lines above and to the right of its panels.
 
-
-def _legend(
-    figure: Figure, names: Sequence[str], handle, handlelength: float = 2.2, most: int = 3
-) -> None:
-    """In as many columns as fit, at most `most`."""
-    size = RC["legend.fontsize"] if len(names) <= _CROWDED else SMALL
-    shown = [plain(name) for name in names]
-    handles = [handle(name) for name in names]
-    probe = Figure(figsize=(figure.get_figwidth(), 3.0), dpi=100)
-    FigureCanvasAgg(probe)
-    for columns in range(min(most, len(names)), 0, -1):
-        made = _place(probe, handles, shown, columns, handlelength, size)
-        extent = made.get_window_extent(probe.canvas.get_renderer())
-        made.remove()
-        if extent.width <= 0.99 * probe.bbox.width:
-            break
-    shown = [fill(name, _LINE_CHARS) for name in shown] if columns == 1 else shown
-    lines = [name.count("\n") + 1 for name in shown]
-    per = ceil(len(names) / columns)
-    deepest = max(sum(lines[at : at + per]) for at in range(0, len(lines), per))
-    figure.set_figheight(figure.get_figheight() + _LINE_IN * deepest * size / 6.5)
-    _place(figure, handles, shown, columns, handlelength, size)
-
-
-def _place(figure: Figure, handles, names, columns: int, handlelength: float, size: float):
-    return figure.legend(
-        handles,
-        names,
-        loc="outside upper center",
-        ncols=columns,
-        frameon=False,
-        handlelength=handlelength,
-        fontsize=size,
-        columnspacing=1.2,
-        handletextpad=0.5,
-        labelspacing=0.3,
-        borderaxespad=0.0,
-    )
-
-
-def remark(figure: Figure, parts: Sequence[str]) -> None:
-    """Say in the figure itself what must not get lost when it is pasted without its caption."""
-    if parts:
-        text = fill("; ".join(parts), _REMARK_CHARS)
+    remarks: what must not get lost when it is pasted without its caption.
+    """
+    if remarks:
+        text = fill("; ".join(remarks), _REMARK_CHARS)
         figure.supxlabel(text, fontsize=SMALL, color="0.4", x=0.99, ha="right")
-
-
-def despine(figure: Figure) -> Figure:
-    """The figure without the lines above and to the right of its panels."""
     seaborn.despine(figure)
     return figure
 
@@ -286,18 +277,6 @@ def powers_of_2(low: float, high: float) -> list[float]:
     return [2.0**power for power in range(24) if low <= 2**power <= high * 1.01]
 
 
-def log_ticks(axis: Axis, low: float, high: float) -> None:
-    """Plain numbers on a logarithmic axis that shows `low` to `high`: as many as have room."""
-    decades = log10(high / low)
-    steps = (1, 2, 5) if decades < 1.6 else (1, 3) if decades < 3 else (1,)
-    tens = range(floor(log10(low)), ceil(log10(high)) + 1)
-    every = (step * 10.0**ten for ten in tens for step in steps)
-    ticks = [tick for tick in every if low * 0.99 <= tick <= high * 1.01]
-    axis.set_major_locator(FixedLocator(ticks))
-    axis.set_major_formatter(lambda value, _: short(value))
-    axis.set_minor_locator(NullLocator())
-
-
 def short_labels(axes: Axes, which: str) -> None:
     """Labels of a linear axis that reaches thousands as `short` has them."""
     if getattr(axes, f"get_{which}lim")()[1] >= 1000:
@@ -315,10 +294,17 @@ def log_axis(axes: Axes, which: str, values: Sequence[float], ratio: float = 5.0
     if low <= 0 or high < ratio * low:
         return
     pad = (high / low) ** 0.05
-    set_scale, set_lim = getattr(axes, f"set_{which}scale"), getattr(axes, f"set_{which}lim")
-    set_scale("log")
-    set_lim(low / pad, high * pad)
-    log_ticks(getattr(axes, f"{which}axis"), low / pad, high * pad)
+    low, high = low / pad, high * pad
+    axes.set(**{f"{which}scale": "log", f"{which}lim": (low, high)})
+    # Plain numbers, as many as have room.
+    decades = log10(high / low)
+    steps = (1, 2, 5) if decades < 1.6 else (1, 3) if decades < 3 else (1,)
+    tens = range(floor(log10(low)), ceil(log10(high)) + 1)
+    every = (step * 10.0**ten for ten in tens for step in steps)
+    axis = getattr(axes, f"{which}axis")
+    axis.set_major_locator(FixedLocator([one for one in every if low * 0.99 <= one <= high * 1.01]))
+    axis.set_major_formatter(lambda value, _: short(value))
+    axis.set_minor_locator(NullLocator())
 
 
 def count_axis(axes: Axes, values: Sequence[float]) -> None:

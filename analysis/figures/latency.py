@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.figures import drawing
-from analysis.figures.parts import Drawing, Inputs, Missing, file_name
+from analysis.figures.draw import Drawing, Inputs, Missing, file_name
 from analysis.look import Look, plain_looks
 from traces.profiles.profile import PROFILE_FOLDER, LatencyProfile, known_profiles, read_profile
 

@@ -15,7 +15,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from analysis.figures import drawing
-from analysis.figures.parts import Drawing, Inputs, Missing
+from analysis.figures.draw import Drawing, Inputs, Missing
 from analysis.look import Look, looks
 from analysis.read.validations import FILE_NAME, PARTS, Validation
 from analysis.text.validation import facts

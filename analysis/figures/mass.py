@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 
 import traces
 from analysis.figures import drawing
-from analysis.figures.parts import Drawing, Inputs
+from analysis.figures.draw import Drawing, Inputs
 from analysis.look import DASHED, Look, plain_looks
 from traces.common.errors import InputError
 

@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullLocator
 
 from analysis.figures import drawing
-from analysis.figures.parts import Drawing, Inputs, Missing, file_name
+from analysis.figures.draw import Drawing, Inputs, Missing, file_name
 from analysis.look import DASHED, SMALL, TONES, Look
 from analysis.read.calibrations import ENDING, FEW, MAPS, Curve, Reliability
 

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from analysis.compare.comparison import Comparison
 from analysis.figures import drawing
-from analysis.figures.parts import Drawing, Missing, Setting
+from analysis.figures.draw import Drawing, Missing, Setting
 from analysis.look import SMALL, Look
 from analysis.read.runs import numbers
 from analysis.read.tables import STEPS, spent_in_window, steps_in_window
@@ -153,5 +153,4 @@ def _figure(
     axes.set_xlabel("time of a step (ms)")
     shown = [name for name in PARTS if (bars[name] > 0).any()]
     drawing.part_legend(figure, {name: PARTS[name] for name in shown})
-    drawing.remark(figure, remarks)
-    return drawing.despine(figure)
+    return drawing.despine(figure, remarks)

@@ -21,9 +21,8 @@ from markupsafe import Markup, escape
 from analysis.compare.comparison import Comparison
 from analysis.compare.metrics import Metric
 from analysis.compare.settings import differing
-from analysis.figures.draw import METADATA
+from analysis.figures.draw import METADATA, Drawing, Inputs
 from analysis.figures.drawing import style
-from analysis.figures.parts import Drawing, Inputs
 from analysis.look import in_order, look_of, natural, policy_name
 from analysis.text.notes import notes
 from analysis.text.tables import tables
