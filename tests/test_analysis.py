@@ -15,8 +15,7 @@ import pytest
 from analysis.__main__ import main
 from analysis.compare.comparison import Comparison, compare
 from analysis.compare.metrics import choose_metrics, estimate
-from analysis.figures.draw import draw
-from analysis.figures.parts import read_inputs
+from analysis.figures.draw import draw, read_inputs
 from analysis.look import KNOWN, looks
 from analysis.read.runs import read_runs
 from traces.common.errors import InputError

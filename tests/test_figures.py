@@ -12,8 +12,7 @@ import pytest
 import analysis
 import traces
 from analysis.__main__ import main
-from analysis.figures.draw import KINDS, chosen, draw
-from analysis.figures.parts import read_inputs
+from analysis.figures.draw import KINDS, chosen, draw, read_inputs
 from analysis.look import KNOWN, look_of, looks
 from tests.figure_cases import comparison, steps, summary, sweep, write_run
 
@@ -350,9 +349,8 @@ def test_several_profiles_have_a_figure_together(tmp_path):
     assert text.count("arXiv 2610.00321") == 2
 
 
-def test_the_order_of_names_is_kept_and_every_kind_can_be_loaded():
+def test_the_order_of_names_is_kept():
     assert chosen(["pareto,time", "domains,pareto"]) == ["pareto", "time", "domains"]
-    assert all(callable(kind.load()) for kind in KINDS.values())
 
 
 def test_open_loops_get_figures_of_their_own(tmp_path):

@@ -16,14 +16,13 @@ from pyarrow import parquet
 import traces
 from analysis.__main__ import main
 from analysis.compare.budgets import order_curves, tried_widths
+from analysis.figures.budget import node_lines, step_sums
 from analysis.figures.domains import speedups
-from analysis.figures.draw import draw
+from analysis.figures.draw import draw, read_inputs
 from analysis.figures.drawing import covered, equal_lines, equal_words
 from analysis.figures.latency import relative, single, verify_times
+from analysis.figures.load import frontier, per_gpu_rates
 from analysis.figures.mass import NODES, published_curves, recorded_curve, sorted_masses
-from analysis.figures.nodes import node_lines, step_sums
-from analysis.figures.pareto import frontier, per_gpu_rates
-from analysis.figures.parts import read_inputs
 from analysis.figures.time import round_parts
 from analysis.look import KNOWN
 from analysis.read.runs import read_runs

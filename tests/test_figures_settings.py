@@ -13,9 +13,8 @@ from pyarrow import parquet
 from analysis.__main__ import main
 from analysis.compare.comparison import compare
 from analysis.compare.settings import distinctions
-from analysis.figures.draw import draw
+from analysis.figures.draw import draw, read_inputs
 from analysis.figures.load import attained
-from analysis.figures.parts import read_inputs
 from analysis.read.runs import read_runs
 from tests.figure_cases import comparison, summary, write_run
 from traces.common.errors import InputError

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from analysis.__main__ import main
-from analysis.figures.draw import draw
-from analysis.figures.parts import Inputs
+from analysis.figures.draw import Inputs, draw
 from analysis.look import KNOWN
 from analysis.read.calibrations import read_reliability
 from simulator.calibration.edge_map import EdgeMap

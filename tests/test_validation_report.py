@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from analysis.__main__ import main
-from analysis.figures.live import validation_figure
+from analysis.figures.draw import Inputs, draw
 from analysis.look import KNOWN
 from analysis.read.validations import read_validation
 from real_runner.validating.agreement import (
@@ -270,9 +270,22 @@ def test_formats_and_the_file_itself(write, capsys):
     assert (first["draft_ms"], first["draft_ms_predicted"]) == ("1.0", "1.5")
 
 
+def drawn(folder: Path):
+    found = read_validation(folder / "validation.json")
+    (one,) = draw(Inputs(validations=[found]), ["live"], strict=True)
+    return one.figure
+
+
+def test_a_validation_of_one_repeat_is_drawn(write):
+    live, *_ = drawn(write(validation(cell("cast", [100.0], 90.0)))).axes
+    assert [(*line.get_xdata(), *line.get_ydata()) for line in live.get_lines()][-1] == (
+        100.0,
+        90.0,
+    )
+
+
 def test_figure_draws_every_cell(write):
-    found = read_validation(write(usual()) / "validation.json")
-    live, error, rounds = validation_figure(found).axes
+    live, error, rounds = drawn(write(usual())).axes
     points = {
         (line.get_xdata()[0], line.get_ydata()[0]): line.get_color()
         for line in live.get_lines()
@@ -294,7 +307,7 @@ def test_the_legend_of_rounds_shows_both_colours_of_a_part(write):
     from matplotlib.colors import to_hex
     from matplotlib.patches import Rectangle
 
-    *_, rounds = validation_figure(read_validation(write(usual()) / "validation.json")).axes
+    *_, rounds = drawn(write(usual())).axes
     bars = [to_hex(bar.get_facecolor()) for bar in rounds.patches[:6]]
     assert len(set(bars)) == 6  # live and predicted, each in three colours
     legend = rounds.get_legend()

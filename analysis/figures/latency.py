@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 import pandas
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.figures import drawing
 from analysis.figures.draw import Drawing, Inputs, Missing, file_name
-from analysis.look import Look, plain_looks
+from analysis.look import plain_looks
 from traces.profiles.profile import PROFILE_FOLDER, LatencyProfile, known_profiles, read_profile
 
 AT = 16  # packed tokens: a chain of 15 and the root, the field's usual block
@@ -32,11 +31,15 @@ def draw_latencies(inputs: Inputs) -> Iterator[Drawing]:
     """
     found, lost = _profiles(inputs)
     drawn = False
-    one_each = {
-        one.name: own for one in found if not (own := single(verify_times(one))).empty
-    }  # fmt: skip
-    if 1 < len(one_each) <= TOGETHER:
-        yield _together({one.name: one for one in found}, one_each)
+    lone = {one.name: own for one in found if not (own := single(verify_times(one))).empty}
+    if 1 < len(lone) <= TOGETHER:
+        every = pandas.concat([own.assign(label=name) for name, own in lone.items()])
+        notes = [_TOKENS_NOTE]
+        for name, own in lone.items():
+            where, base = own["label"].iloc[0].partition(":")[0], own["base"].iloc[0]
+            notes.append(f"{name}: {where}, {base:.3g} ms at {AT} tokens.")
+        end = "one line for each latency profile."
+        yield _drawing("", every, end, notes, [one for one in found if one.name in lone])
     for profile in found:
         times = shown(verify_times(profile))
         lines = relative(times)
@@ -45,25 +48,43 @@ def draw_latencies(inputs: Inputs) -> Iterator[Drawing]:
             notes = [_TOKENS_NOTE]
             if not lines.groupby("label")["tokens"].agg(lambda own: (own == AT).any()).all():
                 notes.append(f"Where {AT} was not timed, on the line between its neighbours.")
-            notes += [_EAGER_NOTE] if _is_mixed(lines) else []
             left_out = times["label"].nunique() - lines["label"].nunique()
-            if left_out:
-                notes.append(
-                    f"{left_out} of its slices do not reach to both sides of {AT}: left out."
-                )
-            yield Drawing(
-                f"latency_vs_packed_tokens.{file_name(profile.name)}",
-                _figure(profile.name, lines),
-                f"Time of a verify pass against its packed tokens, relative to {AT} tokens "
-                "(dotted line: 1), as the latency profile has it.",
-                tuple(notes),
-                (("latency", f"{profile.name}; {_source(profile)}"),),
-            )
+            lost_slices = f"{left_out} of its slices do not reach to both sides of {AT}: left out."
+            more = [lost_slices] if left_out else []
+            end = "as the latency profile has it."
+            yield _drawing(profile.name, lines, end, notes, [profile], more)
     if not drawn:
         what = f"no table of {', '.join(lost)}" if lost else "no run and no profile"
         if found:
             what = f"no profile has times below and above {AT} packed tokens"
         raise Missing(f"{what}: name a profile's .csv")
+
+
+def _drawing(
+    name: str,
+    lines: pandas.DataFrame,
+    end: str,
+    notes: Sequence[str],
+    profiles: Sequence[LatencyProfile],
+    more: Sequence[str] = (),
+) -> Drawing:
+    """Of the profile of this name or, without one, of several; `end`: of the caption's sentence."""
+    # Whether a line is of captured graphs in part.
+    eager = lines["eager"].groupby(lines["label"])
+    mixed = (eager.any() & ~eager.all()).any()
+    facts = []
+    for one in profiles:
+        said = (one.header.hardware, one.header.model, one.header.source)
+        source = ", ".join(" ".join(text.split()) for text in said)
+        facts.append(("latency", f"{one.name}; {source}"))
+    return Drawing(
+        f"latency_vs_packed_tokens.{file_name(name)}".rstrip("."),
+        _figure(name, lines),
+        f"Time of a verify pass against its packed tokens, relative to {AT} tokens (dotted line: "
+        f"1), {end}",
+        [*notes, *([_EAGER_NOTE] if mixed else []), *more],
+        facts,
+    )
 
 
 def _profiles(inputs: Inputs) -> tuple[list[LatencyProfile], list[str]]:
@@ -85,13 +106,6 @@ def _profiles(inputs: Inputs) -> tuple[list[LatencyProfile], list[str]]:
         for path, one in found.items()
     ]
     return named, list(lost)
-
-
-def _source(profile: LatencyProfile) -> str:
-    header = profile.header
-    return ", ".join(
-        " ".join(one.split()) for one in (header.hardware, header.model, header.source)
-    )
 
 
 def verify_times(profile: LatencyProfile) -> pandas.DataFrame:
@@ -143,38 +157,22 @@ def single(times: pandas.DataFrame) -> pandas.DataFrame:
     return lines[lines["label"] == best]
 
 
-def _is_mixed(lines: pandas.DataFrame) -> bool:
-    """Whether a line is of captured graphs in part."""
-    eager = lines["eager"].groupby(lines["label"])
-    return bool((eager.any() & ~eager.all()).any())
-
-
-def _together(
-    profiles: Mapping[str, LatencyProfile], lines: Mapping[str, pandas.DataFrame]
-) -> Drawing:
-    every = pandas.concat([own.assign(label=name) for name, own in lines.items()])
-    notes = [_TOKENS_NOTE]
-    for name, own in lines.items():
-        where = own["label"].iloc[0].partition(":")[0]
-        notes.append(f"{name}: {where}, {own['base'].iloc[0]:.3g} ms at {AT} tokens.")
-    notes += [_EAGER_NOTE] if _is_mixed(every) else []
-    return Drawing(
-        "latency_vs_packed_tokens",
-        _figure("", every),
-        f"Time of a verify pass against its packed tokens, relative to {AT} tokens (dotted "
-        "line: 1), one line for each latency profile.",
-        tuple(notes),
-        tuple(("latency", f"{name}; {_source(profiles[name])}") for name in lines),
-    )
-
-
 def _figure(title: str, lines: pandas.DataFrame) -> Figure:
     labels = list(dict.fromkeys(lines["label"]))
     looks = dict(zip(labels, plain_looks(len(labels), dashed=not title), strict=True))
     figure = drawing.new_figure(2.1)
     axes = figure.subplots()
+    # What runs as a graph and what does not: two curves, the latter hollow.
     for label, own in lines.groupby("label", sort=False):
-        _line(axes, own, looks[label])
+        style = drawing.line_style(looks[label]) | {"markersize": 2.4, "linewidth": 0.9}
+        graphs, eager = own[~own["eager"]], own[own["eager"]]
+        if len(graphs):
+            # Between graphs a step is padded to the next: stairs that rise behind each size.
+            stairs = {"drawstyle": "steps-pre", "label": "_line"}
+            axes.plot(graphs["tokens"], graphs["ratio"], **style | stairs)
+        if len(eager):
+            face = {"mfc": "white"} if len(graphs) else {}
+            axes.plot(eager["tokens"], eager["ratio"], label="_eager", **style | face)
     drawing.log_axis(axes, "y", lines["ratio"], ratio=8.0)
     drawing.unit_line(axes)
     drawing.log2_ticks(axes, drawing.powers_of_2(lines["tokens"].min(), lines["tokens"].max()))
@@ -184,16 +182,3 @@ def _figure(title: str, lines: pandas.DataFrame) -> Figure:
     if title:
         axes.set_title(drawing.plain(title), loc="left", pad=3)
     return drawing.despine(figure)
-
-
-def _line(axes: Axes, own: pandas.DataFrame, look: Look) -> None:
-    """What runs as a graph and what does not: two curves, the latter hollow."""
-    style = drawing.line_style(look) | {"markersize": 2.4, "linewidth": 0.9}
-    graphs, eager = own[~own["eager"]], own[own["eager"]]
-    if len(graphs):
-        # Between graphs a step is padded to the next: stairs that rise behind each size.
-        stairs = {"drawstyle": "steps-pre"}
-        axes.plot(graphs["tokens"], graphs["ratio"], label="_line", **style | stairs)
-    if len(eager):
-        face = {"mfc": "white"} if len(graphs) else {}
-        axes.plot(eager["tokens"], eager["ratio"], label="_eager", **style | face)

@@ -16,7 +16,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 
 from analysis.figures import drawing
 from analysis.figures.draw import Drawing, Inputs, Missing
-from analysis.look import Look, looks
+from analysis.look import looks
 from analysis.read.validations import FILE_NAME, PARTS, Validation
 from analysis.text.validation import facts
 
@@ -39,24 +39,26 @@ _MARKS = (
     "Rounds: left bar live (greys), right bar predicted (violets); the dot below: policy.",
 )
 
+Dots = Mapping[tuple[str, int], Mapping]  # style of a policy at a concurrency
+
 
 def draw_validations(inputs: Inputs) -> Iterator[Drawing]:
-    """One figure per validation."""
+    """One figure per validation: throughput live (x) against predicted (y), errors and rounds."""
     if not inputs.validations:
         raise Missing(f"no {FILE_NAME} was given: python -m real_runner task=validate writes one")
-    yield from map(validation_drawing, inputs.validations)
+    for one in inputs.validations:
+        yield Drawing("predicted_vs_live", _figure(one), _SHOWN, _MARKS, facts(one))
 
 
-def validation_drawing(validation: Validation) -> Drawing:
-    """Throughput live (x) against predicted (y); error by cell; live and predicted rounds."""
-    figure = validation_figure(validation)
-    return Drawing("predicted_vs_live", figure, _SHOWN, _MARKS, tuple(facts(validation)))
-
-
-def validation_figure(validation: Validation) -> Figure:
-    """The drawing alone."""
+def _figure(validation: Validation) -> Figure:
     look, sizes = looks(validation.policies), validation.concurrencies
     markers = {size: _MARKERS[at % len(_MARKERS)] for at, size in enumerate(sizes)}
+    common = {"linestyle": "none", "markersize": 3.4, "mew": 0.4, "alpha": 0.9}
+    dots = {
+        (name, size): {"color": own.colour, "mec": own.edge, "marker": marker} | common
+        for name, own in look.items()
+        for size, marker in markers.items()
+    }
     cells = validation.cells
     # A place on the x axis for every cell: groups of one concurrency, policies in order.
     cells = cells.assign(slot=cells.index + cells["max_concurrency"].map(sizes.index) * _GAP)
@@ -64,22 +66,38 @@ def validation_figure(validation: Validation) -> Figure:
     rows = [["live", "error"], ["round", "round"]] if aside else [["live"], ["error"], ["round"]]
     figure = drawing.new_figure(3.2 if aside else 5.0)
     axes = figure.subplot_mosaic(rows, height_ratios=[1.25, 1] if aside else [1.6, 1, 1])
-    _draw_live(axes["live"], cells, look, markers)
-    _draw_errors(axes["error"], cells, look, markers)
-    _draw_rounds(axes["round"], cells, look)
-    _legends(figure, axes["round"], {name: look[name] for name in validation.policies}, markers)
+    _draw_live(axes["live"], cells, dots)
+    _draw_errors(axes["error"], cells, dots)
+    _draw_rounds(axes["round"], cells, dots)
+    # Policies and concurrencies above all panels, parts of a round above theirs.
+    names = [_entry(fill(name, _LINE_CHARS), own.colour, own.edge) for name, own in look.items()]
+    columns = 2 if max(map(len, look)) <= _LONGEST else 1
+    rows = max(ceil(len(names) / columns), len(sizes))
+    names += [_entry(" ", "none", "none")] * (columns * rows - len(names))
+    lines = rows + sum(entry.get_label().count("\n") for entry in names)
+    figure.set_figheight(figure.get_figheight() + 0.125 * lines)
+    names += [_entry(f"{size} in flight", "0.3", "0.3", one) for size, one in markers.items()]
+    figure.legend(handles=names, loc="outside upper center", ncols=columns + 1, **_LEGEND)
     return drawing.despine(figure)
 
 
-def _draw_live(axes: Axes, cells: pandas.DataFrame, look: Mapping, markers: Mapping) -> None:
+_LEGEND = {"frameon": False, "handletextpad": 0.4, "labelspacing": 0.3, "borderaxespad": 0.0,
+           "handlelength": 1.0, "columnspacing": 1.0}  # fmt: skip
+
+
+def _entry(label: str, colour: str, edge: str, marker: str = "o") -> Line2D:
+    looks_like = {"color": colour, "mec": edge, "marker": marker, "markersize": 3.6}
+    return Line2D([], [], label=label, linestyle="none", **looks_like)
+
+
+def _draw_live(axes: Axes, cells: pandas.DataFrame, dots: Dots) -> None:
     both = cells[["output_throughput", "output_throughput_predicted"]]
     low, high = both.min(axis=None) / 1.35, both.max(axis=None) * 1.35
     if high < 4 * low:  # room for two ticks
         low, high = (low * high) ** 0.5 / 2, (low * high) ** 0.5 * 2
     ends = [low, high]
-    axes.fill_between(
-        ends, [x * (1 - _BAND) for x in ends], [x * (1 + _BAND) for x in ends], color="0.8", lw=0
-    )
+    below, above = ([x * (1 + side) for x in ends] for side in (-_BAND, _BAND))
+    axes.fill_between(ends, below, above, color="0.8", lw=0)
     axes.plot(ends, ends, color="0.4", linewidth=0.7, label="_equal")
     for cell in cells.itertuples():
         axes.errorbar(
@@ -88,7 +106,7 @@ def _draw_live(axes: Axes, cells: pandas.DataFrame, look: Mapping, markers: Mapp
             xerr=cell.noise * cell.output_throughput if cell.noise > 0 else None,
             label=f"_{cell.policy}",
             elinewidth=0.7,
-            **_dot(look[cell.policy], markers[cell.max_concurrency]),
+            **dots[cell.policy, cell.max_concurrency],
         )
     axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
     # Ticks per decade whose labels have room beside one another.
@@ -98,24 +116,17 @@ def _draw_live(axes: Axes, cells: pandas.DataFrame, look: Mapping, markers: Mapp
         axis.set_major_locator(LogLocator(subs=subs, numticks=12))
         axis.set_major_formatter(FuncFormatter(lambda value, _: drawing.short(value)))
         axis.set_minor_locator(NullLocator())
-    axes.set_xlabel("live (tokens/s)")
-    axes.set_ylabel("predicted (tokens/s)")
+    axes.set(xlabel="live (tokens/s)", ylabel="predicted (tokens/s)")
 
 
-def _dot(look: Look, marker: str) -> dict:
-    edge = {"mec": look.edge, "mew": 0.4, "alpha": 0.9}
-    return {"color": look.colour, "marker": marker, "linestyle": "none", "markersize": 3.4} | edge
-
-
-def _draw_errors(axes: Axes, cells: pandas.DataFrame, look: Mapping, markers: Mapping) -> None:
+def _draw_errors(axes: Axes, cells: pandas.DataFrame, dots: Dots) -> None:
     axes.axhline(0.0, color="0.4", linewidth=0.7)
     for side in (-_BAND, _BAND):
         axes.axhline(100 * side, color="0.6", linewidth=0.6, linestyle=":")
     error, noise = 100 * cells["output_throughput_error"], 100 * cells["noise"].fillna(0.0)
     axes.bar(cells["slot"], 2 * noise, 1.0, -noise, color="0.8", linewidth=0, label="_noise")
     for at, cell in cells.iterrows():
-        dot = _dot(look[cell["policy"]], markers[cell["max_concurrency"]])
-        axes.plot(cell["slot"], error[at], **dot)
+        axes.plot(cell["slot"], error[at], **dots[cell["policy"], cell["max_concurrency"]])
     top = 1.15 * max(100 * _BAND, error.abs().max(), noise.max())
     axes.set_ylim(-top, top)
     axes.yaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 2.5, 5, 10]))
@@ -123,22 +134,25 @@ def _draw_errors(axes: Axes, cells: pandas.DataFrame, look: Mapping, markers: Ma
     _ticks(axes, cells)
 
 
-def _draw_rounds(axes: Axes, cells: pandas.DataFrame, look: Mapping[str, Look]) -> None:
-    sides = ((-0.2, _LIVE, ""), (0.2, _PREDICTED, "_predicted"))
+def _draw_rounds(axes: Axes, cells: pandas.DataFrame, dots: Dots) -> None:
     for _, cell in cells.iterrows():
-        for shift, colours, ending in sides:
+        for shift, colours, ending in ((-0.2, _LIVE, ""), (0.2, _PREDICTED, "_predicted")):
             bottom = 0.0
             for part, colour in zip(PARTS, colours, strict=True):
-                height = cell[f"{part}_ms{ending}"]
-                place = cell["slot"] + shift
+                height, place = cell[f"{part}_ms{ending}"], cell["slot"] + shift
                 axes.bar(place, height, 0.4, bottom, color=colour, lw=0, label="_part")
                 bottom += height
+        dot = dots[cell["policy"], cell["max_concurrency"]] | {"marker": "o", "markersize": 2.4}
         below = {"transform": axes.get_xaxis_transform(), "clip_on": False, "label": "_policy"}
-        axes.plot(cell["slot"], -0.06, **_dot(look[cell["policy"]], "o") | {"markersize": 2.4},
-                  **below)  # fmt: skip
+        axes.plot(cell["slot"], -0.06, **dot | below)
     axes.set_ylabel("round (ms)")
     _ticks(axes, cells)
     axes.tick_params(axis="x", pad=6)
+    pairs = [tuple(Patch(facecolor=one) for one in both) for both in zip(_LIVE, _PREDICTED)]
+    handles, names = [_entry(" ", "none", "none"), *pairs], ["live | predicted:", *PARTS]
+    side_by_side = {tuple: HandlerTuple(ndivide=None, pad=0.0)}
+    place = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.01), "ncols": 4}
+    axes.legend(handles, names, handler_map=side_by_side, **place, **_LEGEND)
 
 
 def _ticks(axes: Axes, cells: pandas.DataFrame) -> None:
@@ -150,28 +164,3 @@ def _ticks(axes: Axes, cells: pandas.DataFrame) -> None:
     axes.set_xticks(list(places), list(map(str, places.index)))
     axes.grid(axis="x", visible=False)
     axes.set_xlabel("requests in flight")
-
-
-def _legends(figure: Figure, bars: Axes, look: dict[str, Look], markers: dict) -> None:
-    """Policies and concurrencies above all panels, parts of a round above theirs."""
-    policies = [_entry(fill(name, _LINE_CHARS), one.colour, one.edge) for name, one in look.items()]
-    sizes = [_entry(f"{size} in flight", "0.3", "0.3", one) for size, one in markers.items()]
-    columns = 2 if max(map(len, look)) <= _LONGEST else 1
-    rows = max(ceil(len(policies) / columns), len(sizes))
-    policies += [_entry(" ", "none", "none")] * (columns * rows - len(policies))
-    lines = rows + sum(entry.get_label().count("\n") for entry in policies)
-    figure.set_figheight(figure.get_figheight() + 0.125 * lines)
-    common = {"frameon": False, "handletextpad": 0.4, "labelspacing": 0.3, "borderaxespad": 0.0}
-    common |= {"handlelength": 1.0, "columnspacing": 1.0}
-    top = {"loc": "outside upper center", "ncols": columns + 1}
-    figure.legend(handles=policies + sizes, **top, **common)
-    pairs = [tuple(Patch(facecolor=one) for one in both) for both in zip(_LIVE, _PREDICTED)]
-    place = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.01), "ncols": 4}
-    handles, names = [_entry(" ", "none", "none"), *pairs], ["live | predicted:", *PARTS]
-    side_by_side = {tuple: HandlerTuple(ndivide=None, pad=0.0)}
-    bars.legend(handles, names, handler_map=side_by_side, **place, **common)
-
-
-def _entry(label: str, colour: str, edge: str, marker: str = "o") -> Line2D:
-    looks_like = {"color": colour, "mec": edge, "marker": marker, "markersize": 3.6}
-    return Line2D([], [], label=label, linestyle="none", **looks_like)

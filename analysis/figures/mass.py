@@ -9,13 +9,13 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from math import exp
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas
-from matplotlib.figure import Figure
 
 import traces
 from analysis.figures import drawing
@@ -42,38 +42,29 @@ def draw_masses(inputs: Inputs) -> Iterator[Drawing]:
     published = published_curves()
     recorded = [recorded_curve(path) for path in inputs.recordings]
     notes = [f"CAST: {published[0].source}."]
-    for one in recorded:
-        notes.append(
-            f"{one.name}: best-first tree of the drafter's own law, {BRANCH} children at most; "
-            f"{one.source}."
-        )
-    violets = plain_looks(len(published), dashed=True)
+    notes += [
+        f"{one.name}: best-first tree of the drafter's own law, {BRANCH} children at most; "
+        f"{one.source}."
+        for one in recorded
+    ]
     greys = [_RECORDED[at % len(_RECORDED)] for at in range(len(recorded))]
-    looks = list(zip([*published, *recorded], [*violets, *greys], strict=True))
-    yield Drawing(
-        "sorted_prefix_mass",
-        _figure(looks),
-        "Mean prefix mass (product of the drafter's probabilities along a path) of the N-th most "
-        "probable node of a draft tree, against N.",
-        tuple(notes),
-        (),
-    )
-
-
-def _figure(curves: list[tuple[MassCurve, Look]]) -> Figure:
-    figure = drawing.new_figure(2.1)
+    looks = [*plain_looks(len(published), dashed=True), *greys]
+    figure, curves = drawing.new_figure(2.1), [*published, *recorded]
     axes = figure.subplots()
-    for one, look in curves:
-        mass = one.mass[one.mass > 0]
+    shown = [one.mass[one.mass > 0] for one in curves]
+    for one, mass, look in zip(curves, shown, looks, strict=True):
         every = [at for at, n in enumerate(mass.index) if n & (n - 1) == 0]  # at powers of two
         axes.plot(mass.index, mass, label=one.name, markevery=every, **drawing.line_style(look))
-    every = pandas.concat([one.mass[one.mass > 0] for one, _ in curves])
-    drawing.log_axis(axes, "y", every)
-    drawing.log2_ticks(axes, drawing.powers_of_2(1, max(len(one.mass) for one, _ in curves) / 1.01))
-    axes.set_xlabel("node, by falling mass (N)")
-    axes.set_ylabel("mean prefix mass")
-    drawing.legend(figure, {one.name: look for one, look in curves})
-    return drawing.despine(figure)
+    drawing.log_axis(axes, "y", pandas.concat(shown))
+    most = max(len(one.mass) for one in curves)
+    drawing.log2_ticks(axes, drawing.powers_of_2(1, most / 1.01))
+    axes.set(xlabel="node, by falling mass (N)", ylabel="mean prefix mass")
+    drawing.legend(figure, {one.name: look for one, look in zip(curves, looks, strict=True)})
+    sentence = (
+        "Mean prefix mass (product of the drafter's probabilities along a path) of the N-th most "
+        "probable node of a draft tree, against N."
+    )
+    yield Drawing("sorted_prefix_mass", drawing.despine(figure), sentence, notes)
 
 
 def published_curves() -> list[MassCurve]:
@@ -83,11 +74,9 @@ def published_curves() -> list[MassCurve]:
     header = yaml.safe_load(PUBLISHED.with_suffix(".yaml").read_text(encoding="utf-8"))
     source = f"{header['target']}, temperature {header['temperature']:g}; "
     source += " ".join(header["source"].split()).rstrip(".")
-    table = pandas.read_csv(PUBLISHED.with_suffix(".csv"))
+    table = pandas.read_csv(PUBLISHED.with_suffix(".csv"), index_col="node_rank")
     return [
-        MassCurve(
-            f"{domain} (CAST)", own.set_index("node_rank")["mean_prefix_mass"].sort_index(), source
-        )
+        MassCurve(f"{domain} (CAST)", own["mean_prefix_mass"].sort_index(), source)
         for domain, own in table.groupby("domain", sort=False)
     ]
 
@@ -120,15 +109,12 @@ def recorded_curve(path: Path) -> MassCurve:
 
 def sorted_masses(recording: Any, anchor: int) -> Iterator[float]:
     """Masses of the `NODES` most probable nodes below an anchor, falling."""
-    rows: dict[tuple[int, int], Any] = {}
 
+    @cache
     def children(depth: int, parent: int) -> tuple[Any, Any]:
-        if (depth, parent) not in rows:
-            tokens, logq = recording.conditional(anchor, depth, [parent], BRANCH)
-            rows[depth, parent] = tokens[0], logq[0]
-        return rows[depth, parent]
+        tokens, logq = recording.conditional(anchor, depth, [parent], BRANCH)
+        return tokens[0], logq[0]
 
-    root = int(recording.anchor_tokens([anchor])[0])
     heap: list[tuple[float, int, int, int, float]] = []  # -log mass, depth, parent, rank, log above
 
     def push(depth: int, parent: int, rank: int, above: float) -> None:
@@ -136,7 +122,7 @@ def sorted_masses(recording: Any, anchor: int) -> Iterator[float]:
         if rank < len(tokens) and logq[rank] > -float("inf"):
             heapq.heappush(heap, (-(above + float(logq[rank])), depth, parent, rank, above))
 
-    push(0, root, 0, 0.0)
+    push(0, int(recording.anchor_tokens([anchor])[0]), 0, 0.0)
     for _ in range(NODES):
         if not heap:
             return

@@ -154,7 +154,7 @@ def _record(cell: Mapping[str, Any]) -> dict[str, Any]:
         measured, predicted = means(cell, key)
         record |= {name: measured, f"{name}_predicted": predicted}
         if name == "output_throughput":
-            record["noise"] = cell.get("noise")
+            record["noise"] = float("nan") if cell.get("noise") is None else cell["noise"]
     return record | {f"{metric}_error": cell["error"][metric] for metric in METRICS}
 
 
