@@ -7,12 +7,10 @@ import csv
 import numpy as np
 import pytest
 
-from simulator.cost import Source, StepCost, build_step_cost, kv_tokens_that_fit
-from simulator.cost.roofline import Roofline, read_roofline
-from simulator.cost.roofline.table import profile_of
-from simulator.studies.options import read_option
+from simulator.cost import Source, StepCost, build_step_cost, find_profile, kv_tokens_of
+from simulator.cost.roofline import Roofline, profile_of, read_roofline
 from traces.common.errors import InputError, bare
-from traces.profiles.devices import Gpu, ModelShape, find_gpu, find_model, known
+from traces.profiles.devices import Gpu, find_gpu, find_model, known
 
 # A device of 1 TFLOP/s and 100 GB/s at full efficiency, and a model of 10 layers, 64 wide.
 GPU = {"peak_tflops": 1, "bandwidth_gb_s": 100}
@@ -129,6 +127,11 @@ def test_every_step_is_modelled_and_may_be_padded():
         ({"draft_layers": 11}, "draft_layers is 11; accepted: up to 10, the layers of unnamed"),
         ({"gpu": None}, "latency.roofline.gpu is missing"),
         ({"calibrate": 3}, "latency.roofline.calibrate is 3; accepted: a path"),
+        ({"gpu": "H100"}, "latency.roofline.gpu is .*; near it: H100 SXM, H100 NVL$"),
+        ({"gpu": "NVIDIA H200"}, "latency.roofline.gpu is .*; near it: H200$"),
+        ({"model": "Qwen/Qwen3-4B"}, "latency.roofline.model is .*; near it: Qwen3-4B$"),
+        ({"model": "Lama 3.1 8b"}, "latency.roofline.model is .*; near it: Llama-3.1-8B$"),
+        ({"gpu": "!"}, "latency.roofline.gpu is '!'; (?!.*near)"),
     ],
 )
 def test_bad_rooflines_are_refused(change, message):
@@ -168,8 +171,6 @@ def test_shipped_devices_and_models():
     "name", ["h100_sxm_qwen3_8b_table5", "a6000_qwen3_8b", "h100_nvl_qwen3_8b"]
 )
 def test_shipped_profiles_and_tables_agree(name):
-    from simulator.cost import find_profile
-
     header = find_profile(name).header
     gpu = find_gpu({"h100_s": "H100 SXM", "a6000_": "RTX A6000", "h100_n": "H100 NVL"}[name[:6]])
     assert header.device == {"peak_tflops": gpu.peak_tflops, "bandwidth_gb_s": gpu.bandwidth_gb_s}
@@ -205,14 +206,8 @@ NAMED = {"gpu": "H100 SXM", "model": "Qwen3-8B", "tensor_parallel": 2}
 @pytest.mark.parametrize("truth", [(0.7, 0.45, 0.8), (0.9, 0.3, 0.0), (0.35, 0.8, 2.5)])
 def test_known_efficiencies_are_found(tmp_path, truth):
     bandwidth, compute, overhead = truth
-    law = read_roofline(
-        {
-            **NAMED,
-            "bandwidth_efficiency": bandwidth,
-            "compute_efficiency": compute,
-            "overhead_ms": overhead,
-        }
-    )
+    given = {"bandwidth_efficiency": bandwidth, "compute_efficiency": compute}
+    law = read_roofline({**NAMED, **given, "overhead_ms": overhead})
     found = read_roofline({**NAMED, "calibrate": str(points(tmp_path / "p.csv", law))})
     assert found.bandwidth_efficiency == pytest.approx(bandwidth, rel=1e-4)
     assert found.compute_efficiency == pytest.approx(compute, rel=1e-4)
@@ -272,86 +267,31 @@ def test_names_of_one_table_stay_apart_without_what_sets_them_apart():
         assert len({bare(name) for name in known(file)}) == len(known(file))
 
 
-@pytest.mark.parametrize(
-    ("key", "name", "near"),
-    [
-        ("gpu", "H100", "H100 SXM, H100 NVL"),
-        ("gpu", "A6000", "RTX A6000"),
-        ("gpu", "NVIDIA H200", "H200"),
-        ("gpu", "MI300", "MI300X"),
-        ("model", "Qwen/Qwen3-4B", "Qwen3-4B"),
-        ("model", "Lama 3.1 8b", "Llama-3.1-8B"),
-    ],
-)
-def test_a_name_that_is_missed_says_what_is_near(key, name, near):
-    node = {"gpu": "H200", "model": "Qwen3-8B", key: name}
-    with pytest.raises(InputError, match=f"latency.roofline.{key} is .*; near it: {near}"):
-        read_roofline(node)
-
-
-def test_nothing_is_near_to_nonsense():
-    with pytest.raises(InputError) as caught:
-        read_roofline({"gpu": "!", "model": "Qwen3-8B"})
-    assert "near" not in str(caught.value)
-
-
 # ---------------------------------------------------------------- memory
 
 
-def test_tokens_that_fit_by_hand():
-    """Llama-3.1-8B on 80 GB: 72 - 16.06 GB over 131,072 bytes a token."""
-    expected = int((72e9 - 16.06e9) // (2 * 32 * 8 * 128 * 2))
-    assert kv_tokens_that_fit(80, 0.9, "Llama-3.1-8B") == expected == 426788
-
-
-def test_tokens_that_fit_on_several_gpus():
-    """70.6e9 x 2 / 4 on each, two of eight heads too. On 16 GPUs a head each, two times over."""
-    per_token = 2 * 80 * 2 * 128 * 2
-    assert kv_tokens_that_fit(80, 0.9, "Llama-3.1-70B", tensor_parallel=4) == int(
-        (72e9 - 35.3e9) // per_token
-    )
-    assert kv_tokens_that_fit(80, 0.9, "Llama-3.1-70B", tensor_parallel=16) == int(
-        (72e9 - 8.825e9) // (per_token // 2)
-    )
-    half = kv_tokens_that_fit(80, 0.9, "Llama-3.1-70B", "float8", 4)
-    assert half == int((72e9 - 17.65e9) // (per_token // 2))
-
-
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("model", "gpus", "dtype", "left", "token_bytes"),
     [
-        ((80, 0.9, "Llama-3.1-70B"), "accepted: more than 156.9, the weights of Llama-3.1-70B on"),
-        ((0, 0.9, "Qwen3-8B"), "gpu_memory_gb is 0; accepted: above 0"),
-        ((80, 1.1, "Qwen3-8B"), "utilisation is 1.1; accepted: above 0, up to 1"),
-        ((80, 0.9, "Qwen"), "model is 'Qwen'; accepted: Qwen3-4B"),
-        ((80, 0.9, "Qwen3-8B", "int3"), "dtype is 'int3'; accepted: bfloat16"),
-        ((80, 0.9, "Qwen3-8B", "bfloat16", 0), "tensor_parallel is 0"),
+        # 72 - 16.06 GB over 131,072 bytes a token.
+        ("Llama-3.1-8B", 1, "bfloat16", 72e9 - 16.06e9, 2 * 32 * 8 * 128 * 2),
+        # 70.6e9 x 2 / 4 on each, two of eight heads too.
+        ("Llama-3.1-70B", 4, "bfloat16", 72e9 - 35.3e9, 2 * 80 * 2 * 128 * 2),
+        ("Llama-3.1-70B", 4, "float8", 72e9 - 17.65e9, 2 * 80 * 2 * 128),
+        # On 16 GPUs a head each, two times over.
+        ("Llama-3.1-70B", 16, "bfloat16", 72e9 - 8.825e9, 2 * 80 * 128 * 2),
     ],
 )
-def test_bad_memory_is_refused(given, message):
-    with pytest.raises(InputError, match=message):
-        kv_tokens_that_fit(*given)
-
-
-def test_a_shape_may_be_given():
-    shape = ModelShape("x", 10, 64, 4, 2, 16, 0.5)
-    assert kv_tokens_that_fit(2, 1, shape) == kv_tokens_that_fit(2, 1, MODEL) == int(1e9 // KV)
+def test_tokens_that_fit_by_hand(model, gpus, dtype, left, token_bytes):
+    node = {"gpu": "H100 SXM", "model": model, "tensor_parallel": gpus, "dtype": dtype}
+    assert kv_tokens_of(profile_of(read_roofline(node)).header, 80) == int(left // token_bytes)
 
 
 def test_a_profile_knows_its_model():
     """Qwen3-8B on one H100: 72 - 16.4 GB over 147,456 bytes; B300's profile knows no shape."""
-    from simulator.cost import find_profile, kv_tokens_of
-
     header = find_profile("h100_sxm_qwen3_8b_table5").header
     assert kv_tokens_of(header, 80) == int((72e9 - 16.4e9) // 147456)
-    assert kv_tokens_of(header, 80) == kv_tokens_that_fit(80, 0.9, "Qwen3-8B")
     with pytest.raises(InputError, match="DeepSeek-V4-Flash-0731 does not know layers, .*dtype;"):
         kv_tokens_of(find_profile("b300").header, 80)
-
-
-def test_the_configuration_builds():
-
-    node = read_option("latency", "roofline", "latency")
-    cost = build_step_cost(node)
-    assert cost.profile.header.model == "Qwen3-8B"
-    assert cost.prefill == "modelled"
+    with pytest.raises(InputError, match="accepted: more than 18.22, the weights of Qwen.Qwen3-8B"):
+        kv_tokens_of(header, 10)

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from simulator.cost.cliffs import Cliff
 from simulator.cost.host import HostOverhead
-from simulator.cost.kv_memory import kv_tokens_of, kv_tokens_that_fit
-from simulator.cost.roofline.settings import ROOFLINE, RooflineSettings, read_roofline
-from simulator.cost.roofline.table import profile_of
-from simulator.cost.settings import Engine, LatencySettings, without_nulls
+from simulator.cost.kv_memory import kv_tokens_of
+from simulator.cost.roofline import ROOFLINE, profile_of, read_roofline
+from simulator.cost.settings import Cliff, Engine, LatencySettings
 from simulator.cost.step_cost import StepCost
 from simulator.cost.step_time import Source, StepTime, shares
 from traces.common.errors import InputError
@@ -24,33 +22,23 @@ def build_step_cost(cfg_latency: Mapping[str, Any]) -> StepCost:
     """Build the cost model a ``conf/latency`` file describes.
 
     Args:
-        cfg_latency: keys ``profile`` (a shipped name or a path to a CSV), and optionally ``name``,
-            the fields of `Engine` (null: its default), the mapping ``host``, the mapping
-            ``roofline``, from which the profile of that name is computed, and ``provenance``, which
-            says where the numbers come from and prices nothing.
+        cfg_latency: the keys of `LatencySettings`. ``profile`` is a shipped name, a path to a CSV,
+            or ``roofline``, which is computed from the mapping ``roofline``.
 
     Raises:
         InputError: an unknown key, profile or value.
     """
-    node = cfg_latency
-    if isinstance(node, Mapping):
-        node = without_nulls(node)
-        for name in ("host", ROOFLINE):
-            if isinstance(node.get(name), Mapping):
-                node[name] = without_nulls(node[name])
-    settings = read(LatencySettings, node)
-    profile = _profile(settings.profile, settings.roofline)
-    return StepCost(profile, host=settings.host, **settings.engine)
-
-
-def _profile(name: Any, roofline: RooflineSettings | None) -> LatencyProfile:
+    settings = read(LatencySettings, cfg_latency)
+    name, roofline = settings.profile, settings.roofline
     if roofline is None:
-        return find_profile(name)
-    if name != ROOFLINE:
+        profile = find_profile(name)
+    elif name != ROOFLINE:
         raise InputError(
             f"latency.profile is {name!r} beside latency.{ROOFLINE}; accepted: {ROOFLINE}"
         )
-    return profile_of(read_roofline(roofline))
+    else:
+        profile = profile_of(read_roofline(roofline))
+    return StepCost(profile, host=settings.host, **settings.engine)
 
 
 __all__ = [
@@ -68,7 +56,6 @@ __all__ = [
     "find_profile",
     "known_profiles",
     "kv_tokens_of",
-    "kv_tokens_that_fit",
     "read_profile",
     "shares",
     "write_profile",

@@ -28,16 +28,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from simulator.cost.price import host_s
-from traces.common.settings import (
-    Condition,
-    Config,
-    Section,
-    equal,
-    key,
-    number,
-    value_at,
-)
+from traces.common.settings import Condition, Config, Section, equal, key, number, value_at
 
 
 def _works(config: Config) -> bool:
@@ -45,7 +36,6 @@ def _works(config: Config) -> bool:
     return any(seconds for name, seconds in host.items() if name != "overlap")
 
 
-_HOST_WORKS = Condition("a time of latency.host", _works)
 Seconds = number(0, 1e6)
 
 
@@ -88,7 +78,11 @@ class HostOverhead(Section):
         "kernel launches of a step; read in eager mode alone",
         counts=(equal("latency.mode", "eager"),),
     )
-    overlap: bool = key(False, "true: host work hides under the device time", counts=(_HOST_WORKS,))
+    overlap: bool = key(
+        False,
+        "true: host work hides under the device time",
+        counts=(Condition("a time of latency.host", _works),),
+    )
 
     def seen_s(
         self,
@@ -101,17 +95,9 @@ class HostOverhead(Section):
         ordered: int = 0,
         fed: bool = False,
     ) -> float:
-        """Host seconds that lengthen a step of ``requests`` requests.
+        """Host seconds that lengthen a step; see `simulator.cost.price.host_s`."""
+        from simulator.cost.price import host_s
 
-        Args:
-            nodes: draft nodes verified in all.
-            device_s: seconds the device is busy.
-            requests: of the step.
-            drafted: whether it paid a draft.
-            tree: whether it verifies trees.
-            ordered: draft nodes put in order in all.
-            fed: a plain step whose states a resting drafter will read.
-        """
         return host_s(self, nodes, device_s, requests, drafted, tree, ordered, fed)
 
 
@@ -190,14 +176,7 @@ def fit_host(
 
     Returns:
         The terms; those not named are 0, as is one whose best value would be negative.
-
-    Raises:
-        ValueError: a name that is no term, or a column of another length.
     """
-    unknown = [name for name in terms if name not in (*TERMS, *TREE_TERMS)]
-    if unknown:
-        accepted = ", ".join((*TERMS, *TREE_TERMS))
-        raise ValueError(f"host term {unknown[0]!r}; accepted: {accepted}")
     round_s = np.asarray(round_s, float)
     left_s, counts = round_s - np.asarray(device_s), np.column_stack([*terms.values()])
     if relative:

@@ -1,4 +1,6 @@
-"""Prefill without a table, from the model's shape and the device's data sheet: always `modelled`.
+"""Prefill from a table or, without one, from the model's shape and the device's data sheet.
+
+The latter is always `modelled`:
 
     ms(n) = max(weights, linear * n) + attention * n * (n + 1) / 2
     weights    params * bytes / (bandwidth * GPUs): every weight is read once
@@ -25,33 +27,75 @@ from traces.profiles.tables import PrefillRow
 _MEASURED, _INTERPOLATED, _MODELLED, _CLAMPED = (int(flag) for flag in Source)
 
 
-class PrefillCurve:
+class Prefill:
+    """The price of a pass over a prompt, P(tokens), and of its chunks."""
+
+    __slots__ = ()
+    last = 0  # largest measured prompt
+
+    @property
+    def fixed_ms(self) -> float:
+        """What the shortest pass takes: mostly the weights, read once."""
+        return self.at(1)
+
+    def at(self, tokens: int) -> float:
+        """Milliseconds of a pass over ``tokens``."""
+        raise NotImplementedError
+
+    def bits(self, tokens: int) -> int:
+        """Source of `at`."""
+        raise NotImplementedError
+
+    def alone_ms(self, start: int, tokens: int) -> float:
+        """Milliseconds of a prompt's chunk in a pass of its own.
+
+        P(tokens) at the start of the prompt; later P(start + tokens) - P(start), which holds its
+        attention to what came before, and the fixed part again, as the weights are read once more.
+        A little too much for a chunk long enough to be bound by compute.
+        """
+        if start == 0:
+            return self.at(tokens)
+        return max(0.0, self.at(start + tokens) - self.at(start)) + self.fixed_ms
+
+    def together_ms(self, chunks: Sequence[tuple[int, int]], packed: int = 0) -> float:
+        """Milliseconds that (start, tokens) chunks add to one pass of `packed` other tokens.
+
+        Each adds P(start + tokens) - max(P(start), fixed), never below 0: without the fixed part,
+        as the step's own pass reads the weights. The sum of these, or what one prompt of all their
+        tokens would add if that is more: short chunks share what a pass that waits for the weights
+        computes meanwhile, and may use it up. A modelled price counts the step's own tokens as
+        well. Limits: the step's tokens and the chunks' are priced apart, so a chunk is never padded
+        to a captured graph, nor does it push the step out of one.
+        """
+        fixed_ms = self.fixed_ms
+        apart = 0.0
+        for start, tokens in chunks:
+            before = max(self.at(start), fixed_ms) if start else fixed_ms
+            apart += max(0.0, self.at(start + tokens) - before)
+        if len(chunks) < 2 and not packed:
+            return apart
+        total = sum(tokens for _, tokens in chunks)
+        own = max(self.at(packed), fixed_ms) if packed else fixed_ms
+        return max(apart, self.at(packed + total) - own)
+
+
+class PrefillCurve(Prefill):
     """Straight lines between measured sizes; below the smallest, its value.
 
     Beyond the largest the last secant goes on, never falling; a single size has the secant from
-    no tokens at no time. Without any row prefill is free.
+    no tokens at no time. Without any row prefill is free, and measured, as it is left out there.
     """
 
-    __slots__ = ("ms", "sizes", "slope_ms")
+    __slots__ = ("last", "ms", "sizes", "slope_ms")
 
     def __init__(self, rows: Sequence[PrefillRow]) -> None:
         self.sizes = [row.prompt_tokens for row in rows]
         self.ms = [row.prefill_ms for row in rows]
         sizes, ms = [0, *self.sizes], [0.0, *self.ms]
         self.slope_ms = max(0.0, (ms[-1] - ms[-2]) / (sizes[-1] - sizes[-2])) if rows else 0.0
-
-    @property
-    def last(self) -> int:
-        """Largest measured prompt, 0 without any."""
-        return self.sizes[-1] if self.sizes else 0
-
-    @property
-    def fixed_ms(self) -> float:
-        """What the shortest pass takes: mostly the weights, read once."""
-        return self.ms[0] if self.ms else 0.0
+        self.last = sizes[-1]
 
     def at(self, tokens: int) -> float:
-        """Milliseconds of a pass over ``tokens``."""
         sizes, ms = self.sizes, self.ms
         if not sizes:
             return 0.0
@@ -64,16 +108,12 @@ class PrefillCurve:
         return ms[high - 1] + share * (ms[high] - ms[high - 1])
 
     def bits(self, tokens: int) -> int:
-        """Source of `at`; measured where prefill is free, as it is left out there."""
         if tokens > self.last > 0:
             return _MODELLED
         return _MEASURED if not self.sizes or tokens in self.sizes else _INTERPOLATED
 
 
-PREFILLS = ("table", "modelled", "none")
-
-
-class ModelledPrefill:
+class ModelledPrefill(Prefill):
     """The module's formula, in milliseconds.
 
     Args:
@@ -88,7 +128,8 @@ class ModelledPrefill:
 
     def __init__(self, header: ProfileHeader, efficiency: float) -> None:
         shape, device = header.model_shape, header.device
-        given = {f"model_shape.{name}": shape[name] for name in _NEEDED}
+        needed = ("layers", "hidden", "params_b", "active_params_b")
+        given = {f"model_shape.{name}": shape[name] for name in needed}
         given |= {f"device.{name}": device[name] for name in ("peak_tflops", "bandwidth_gb_s")}
         given["dtype"] = DTYPE_BYTES.get(header.dtype)
         missing = [name for name, value in given.items() if value is None]
@@ -103,32 +144,17 @@ class ModelledPrefill:
         self.linear_ms = 2 * shape["active_params_b"] * 1e9 / flops_per_ms
         self.attention_ms = 4 * shape["layers"] * shape["hidden"] / flops_per_ms
 
-    @property
-    def last(self) -> int:
-        """Nothing was measured."""
-        return 0
-
-    @property
-    def fixed_ms(self) -> float:
-        """What the shortest pass takes."""
-        return self.at(1)
-
     def at(self, tokens: int) -> float:
-        """Milliseconds of a pass over ``tokens``."""
         pairs = tokens * (tokens + 1) / 2
         return max(self.weights_ms, self.linear_ms * tokens) + self.attention_ms * pairs
 
-    def bits(self, _tokens: int) -> int:
-        """Source of `at`."""
-        return int(Source.MODELLED)
-
-
-_NEEDED = ("layers", "hidden", "params_b", "active_params_b")
+    def bits(self, tokens: int) -> int:
+        return _MODELLED
 
 
 def prefill_of(
     profile: LatencyProfile, kind: str | None, efficiency: float, strict: bool = False
-) -> tuple[str, PrefillCurve | ModelledPrefill]:
+) -> tuple[str, Prefill]:
     """What prefill is, and its price. None: the profile's table if it has one, else none.
 
     Raises:
@@ -149,43 +175,3 @@ def prefill_of(
             "there: modelled, none, null"
         )
     return kind, PrefillCurve(profile.prefill if kind == "table" else ())
-
-
-def alone_ms(prefill: PrefillCurve | ModelledPrefill, start: int, tokens: int) -> float:
-    """Milliseconds of a prompt's chunk in a pass of its own: P is the whole prompt's price.
-
-    P(tokens) at the start of the prompt; later P(start + tokens) - P(start), which holds its
-    attention to what came before, and the fixed part again, as the weights are read once more. A
-    little too much for a chunk long enough to be bound by compute.
-    """
-    if start == 0:
-        return prefill.at(tokens)
-    return max(0.0, prefill.at(start + tokens) - prefill.at(start)) + prefill.fixed_ms
-
-
-def mixed_ms(prefill: PrefillCurve | ModelledPrefill, start: int, tokens: int) -> float:
-    """Milliseconds that a prompt's chunk adds to a decoding step.
-
-    P(start + tokens) - max(P(start), fixed): without the fixed part, as the step's own pass reads
-    the weights. Never negative. Limits: the step's tokens and the chunk's are priced apart, so a
-    chunk is never padded to a captured graph, nor does it push the step out of one.
-    """
-    before = max(prefill.at(start), prefill.fixed_ms) if start else prefill.fixed_ms
-    return max(0.0, prefill.at(start + tokens) - before)
-
-
-def together_ms(
-    prefill: PrefillCurve | ModelledPrefill, chunks: Sequence[tuple[int, int]], packed: int = 0
-) -> float:
-    """Milliseconds that (start, tokens) chunks add to one pass of `packed` other tokens.
-
-    The sum of `mixed_ms`, or what one prompt of all their tokens would add if that is more: short
-    chunks share what a pass that waits for the weights computes meanwhile, and may use it up. A
-    modelled price counts the step's own tokens as well.
-    """
-    apart = sum(mixed_ms(prefill, start, tokens) for start, tokens in chunks)
-    if len(chunks) < 2 and not packed:
-        return apart
-    total = sum(tokens for _, tokens in chunks)
-    own = max(prefill.at(packed), prefill.fixed_ms) if packed else prefill.fixed_ms
-    return max(apart, prefill.at(packed + total) - own)

@@ -11,12 +11,14 @@ before `start[i + 1]`. Milliseconds inside the tables, seconds outside.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import namedtuple
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from simulator.cost.host import HostOverhead
 from simulator.cost.step_time import Source
 
 MEASURED, INTERPOLATED, MODELLED, CLAMPED = (int(flag) for flag in Source)
@@ -53,23 +55,8 @@ class Drafts(NamedTuple):
     compute_ms: float  # per request beyond the largest batch, at least
 
 
-class Host(NamedTuple):
-    """The fields of `cost.host.HostOverhead`, which says what they are."""
-
-    round_s: float
-    node_s: float
-    tree_step_s: float
-    plain_s: float
-    request_s: float
-    ordered_node_s: float
-    plain_request_s: float
-    fed_step_s: float
-    catch_up_token_s: float
-    tree_request_s: float
-    kv_move_token_s: float
-    bubble_s: float
-    launch_s: float
-    overlap: bool
+# The fields of `HostOverhead`, which says what they are.
+Host = namedtuple("Host", HostOverhead.model_fields)
 
 
 class Prices(NamedTuple):
@@ -160,22 +147,6 @@ def two_totals(s, low, high, batch, total):
     return total, total
 
 
-def inside_ms(s, batch, total, context):
-    """Milliseconds and bits at a context inside the table, without KV reads beyond it."""
-    low, high, share = bracket(s.batch, 0, len(s.batch), batch)
-    low_total = high_total = total
-    if low != high:
-        low_total, high_total = two_totals(s, low, high, batch, total)
-    low_ms, bits = slab_ms(s, low, low_total, context)
-    if low == high:
-        return low_ms, bits if s.any_batch or s.batch[low] == batch else bits | MODELLED
-    high_ms, high_bits = slab_ms(s, high, high_total, context)
-    bits |= high_bits | INTERPOLATED
-    if s.apart and (low_total <= s.slab_graph[low]) != (high_total <= s.slab_graph[high]):
-        return max(low_ms, high_ms), bits
-    return low_ms + share * (high_ms - low_ms), bits
-
-
 def context_range(known, start, batches, batch):
     """Smallest and largest prefix measured at the batches on either side of `batch`."""
     low, high, _ = bracket(batches, 0, len(batches), batch)
@@ -187,7 +158,20 @@ def surface_ms(s, batch, total, context):
     """Milliseconds and bits of any pass."""
     least, most = context_range(s.context, s.slab, s.batch, batch)
     inside = min(max(context, least), most)
-    ms, bits = inside_ms(s, batch, total, inside)
+    low, high, share = bracket(s.batch, 0, len(s.batch), batch)
+    low_total = high_total = total
+    if low != high:
+        low_total, high_total = two_totals(s, low, high, batch, total)
+    ms, bits = slab_ms(s, low, low_total, inside)
+    if low != high:
+        high_ms, high_bits = slab_ms(s, high, high_total, inside)
+        bits |= high_bits | INTERPOLATED
+        if s.apart and (low_total <= s.slab_graph[low]) != (high_total <= s.slab_graph[high]):
+            ms = max(ms, high_ms)
+        else:
+            ms = ms + share * (high_ms - ms)
+    elif not s.any_batch and s.batch[low] != batch:
+        bits |= MODELLED
     if inside != context:
         bits |= CLAMPED
     last = s.batch[len(s.batch) - 1]
@@ -250,24 +234,22 @@ def draft_inside_ms(d, batch, context):
     return low_ms + share * (high_ms - low_ms), bits | high_bits | INTERPOLATED
 
 
-def draft_slope_ms(d, context):
-    """Per request beyond the table: the larger of the last octave's secant and the compute."""
-    last = d.batch[len(d.batch) - 1]
-    low = max(d.batch[0], last / 2)
-    if low == last:
-        return d.compute_ms
-    rise = draft_inside_ms(d, last, context)[0] - draft_inside_ms(d, low, context)[0]
-    return max(max(d.compute_ms, rise / (last - low)), 0.0)
-
-
 def draft_ms(d, batch, context):
-    """Milliseconds and bits of one drafter step."""
+    """Milliseconds and bits of one drafter step.
+
+    Beyond the table each request costs the larger of the last octave's secant and the compute.
+    """
     least, most = context_range(d.context, d.row, d.batch, batch)
     inside = min(max(context, least), most)
     ms, bits = draft_inside_ms(d, batch, inside)
     last = d.batch[len(d.batch) - 1]
     if batch > last:
-        ms += (batch - last) * draft_slope_ms(d, inside)
+        slope_ms = d.compute_ms
+        low = max(d.batch[0], last / 2)
+        if low != last:
+            rise = draft_inside_ms(d, last, inside)[0] - draft_inside_ms(d, low, inside)[0]
+            slope_ms = max(max(d.compute_ms, rise / (last - low)), 0.0)
+        ms += (batch - last) * slope_ms
     return ms, bits if inside == context else bits | CLAMPED
 
 

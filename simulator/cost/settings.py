@@ -6,14 +6,37 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BeforeValidator, model_validator
+from pydantic import AfterValidator, model_validator
 
-from simulator.cost.cliffs import Cliff
 from simulator.cost.host import HostOverhead
-from simulator.cost.roofline.settings import RooflineSettings
-from traces.common.settings import LARGEST_WHOLE, Many, Section, above, equal, key, whole
+from simulator.cost.roofline import ROOFLINE, RooflineSettings
+from traces.common.settings import LARGEST_WHOLE, Many, Section, above, equal, key, number, whole
 
 SIZES = "null, or rising total tokens from 1 on"
+
+
+class Cliff(Section):
+    """One jump of the target's cost, never a fall: a fused path that takes so many tokens at most.
+
+    A table sampled at few sizes steps over such a jump, and a straight line fitted to it always
+    does. Every cliff that a pass is beyond counts, in the order they are given:
+
+        verify = verify * factor + add_ms
+
+    Tokens are what is asked of the pass: with the padding of dense packing, without that of
+    captured graphs. above: passes with more of them pay. per: ``request`` compares the largest
+    request, ``step`` all requests together.
+
+    Raises:
+        InputError: a value outside its bounds.
+    """
+
+    PREFIX: ClassVar[str] = "latency.cliffs: "
+
+    above: whole(1, LARGEST_WHOLE)
+    factor: number(1, 1e6) = 1.0
+    add_ms: number(0, 1e6) = 0.0
+    per: Literal["request", "step"] = "request"
 
 
 def _rising(sizes: tuple[int, ...] | None) -> tuple[int, ...] | None:
@@ -22,20 +45,11 @@ def _rising(sizes: tuple[int, ...] | None) -> tuple[int, ...] | None:
     return sizes
 
 
-def _listed(value: Any) -> Any:
-    return () if value is None else value
-
-
 class Engine(Section):
     """Settings of a `StepCost` beside its profile and host terms; defaults change nothing.
 
-    packing: ``ragged`` (the sum of the trees) or ``dense`` (every request padded to the largest
-    tree). strict: refuse, instead of flagging, what lies outside the table. draft_steps: drafter
-    steps per round. mode: ``eager`` bounds steps by the host's kernel launches (``host.launch_s``),
-    ``graphs`` does not; None: as the profile was measured, which needs no bound either.
-    graph_sizes: captured sizes in total tokens, instead of the profile's (see `step_cost`). cliffs:
-    jumps of the target's cost (see `cliffs`). prefill: ``table``, ``modelled`` or ``none`` (see
-    `prefill_model`); None: the profile's table, if any. prefill_efficiency: of a modelled one.
+    packing: ``ragged`` is the sum of the trees. graph_sizes: in total tokens, instead of the
+    profile's (see `step_cost`). cliffs: see `Cliff`. prefill: see `simulator.cost.prefill`.
 
     Raises:
         InputError: naming the setting, its value and what is accepted.
@@ -58,7 +72,7 @@ class Engine(Section):
     graph_sizes: Annotated[Many[whole(1, LARGEST_WHOLE)] | None, AfterValidator(_rising)] = key(
         None, "captured sizes, such as [1,2,4,8,16]; null: the profile's", accepted=SIZES
     )
-    cliffs: Annotated[Many[Cliff], BeforeValidator(_listed)] = key(
+    cliffs: Many[Cliff] = key(
         (),
         "jumps of a kernel, such as [{above: 16, factor: 1.13, add_ms: 0, per: request}]; "
         "per: step",
@@ -83,7 +97,7 @@ class Engine(Section):
 class LatencySettings(Engine):
     """A ``conf/latency`` file: a profile, what it is computed from, and how it is run.
 
-    provenance: where the numbers come from; prices nothing.
+    Null stands for the default. provenance: where the numbers come from; prices nothing.
     """
 
     name: str | None = None
@@ -92,12 +106,16 @@ class LatencySettings(Engine):
     host: HostOverhead = HostOverhead()
     provenance: Any = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _defaults_for_nulls(cls, node: Mapping[str, Any]) -> dict[str, Any]:
+        given = {name: value for name, value in node.items() if value is not None}
+        for name in ("host", ROOFLINE):
+            if isinstance(inner := given.get(name), Mapping):
+                given[name] = {key: value for key, value in inner.items() if value is not None}
+        return given
+
     @property
     def engine(self) -> dict[str, Any]:
         """The settings of `Engine`."""
         return {name: getattr(self, name) for name in Engine.model_fields}
-
-
-def without_nulls(node: Mapping[str, Any]) -> dict[str, Any]:
-    """The values that are given: null stands for the default."""
-    return {name: value for name, value in node.items() if value is not None}

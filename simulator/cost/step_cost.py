@@ -28,7 +28,7 @@ per drafted token for a chained one.
 
 Prefill is one pass over one prompt: straight lines between measured sizes, the smallest size's
 value below it, the last secant beyond (`modelled`; refused by ``strict``), never falling. A profile
-without a prefill table charges none, unless it is modelled (see `prefill_model`, which also says
+without a prefill table charges none, unless it is modelled (see `prefill`, which also says
 what a chunk of a prompt costs, alone or in a decoding step).
 
 Captured sizes of a deployment in place of the profile's (``graph_sizes``): up to the last one a
@@ -36,7 +36,7 @@ pass is padded to the next and costs what the profile says at that size. Above i
 costs what the profile's eager rows say, at least the first of them. A profile without eager rows
 knows nothing about that; its table is read on and the answer is `modelled`.
 
-What the engine adds: `cliffs` (kernels), `host` (host work, bubbles and launches). A step beyond a
+What the engine adds: `Cliff` (kernels), `host` (host work, bubbles and launches). A step beyond a
 cliff is `modelled`: no stopwatch read that number.
 """
 
@@ -51,7 +51,7 @@ import numpy as np
 from simulator import compiling
 from simulator.cost import price
 from simulator.cost.host import HostOverhead
-from simulator.cost.prefill import alone_ms, prefill_of, together_ms
+from simulator.cost.prefill import prefill_of
 from simulator.cost.price import MODELLED, Host, Prices
 from simulator.cost.settings import Engine
 from simulator.cost.step_time import RESOLVED, Source, StepTime
@@ -83,10 +83,11 @@ class StepCost:
         self, profile: LatencyProfile, *, host: HostOverhead | None = None, **settings: Any
     ) -> None:
         engine = self.engine = Engine(**settings)
-        self.packing, self.strict, self.mode = engine.packing, engine.strict, engine.mode
+        self.packing, self.strict = engine.packing, engine.strict
         self.draft_steps, self.cliffs = engine.draft_steps, engine.cliffs
         host = HostOverhead() if host is None else host
-        self.host = host if self.mode == "eager" or not host.launch_s else host.with_(launch_s=0.0)
+        eager = engine.mode == "eager"
+        self.host = host if eager or not host.launch_s else host.with_(launch_s=0.0)
         self.profile = profile
         self.prefill, self._prefill = prefill_of(
             profile, engine.prefill, engine.prefill_efficiency, engine.strict
@@ -104,7 +105,7 @@ class StepCost:
             eager=price.surface_of(rows, profile.header) if apart else target,
             sizes=tuple(own or ()),
             eager_total=tuple(sorted({row.packed_tokens_total for row in rows})),
-            padded=() if self.mode == "eager" else tuple(self.graph_sizes),
+            padded=() if self.engine.mode == "eager" else tuple(self.graph_sizes),
             drafts=price.drafts_of(profile.draft, profile.header),
             draft_steps=float(self.draft_steps),
             kind=MODELLED if profile.modelled else 0,
@@ -112,7 +113,7 @@ class StepCost:
             cliff_above=tuple(cliff.above for cliff in cliffs),
             cliff_factor=tuple(cliff.factor for cliff in cliffs),
             cliff_add_s=tuple(cliff.add_ms * 1e-3 for cliff in cliffs),
-            cliff_of_request=tuple(cliff.of_request for cliff in cliffs),
+            cliff_of_request=tuple(cliff.per == "request" for cliff in cliffs),
             host=Host(**host | {"overlap": self.host.overlap}),
         )
 
@@ -173,7 +174,10 @@ class StepCost:
             raise InputError(f"packed tokens {packed!r}; accepted: at least 1 for each request")
         sums = int(np.add.reduce(packed)), int(packed.max()), np.add.reduce(context).item()
         if self.strict:
-            self._check_step(batch, *sums, drafted)
+            mean = sums[2] / batch
+            self._check_pass(batch, batch * sums[1] if self.prices.dense else sums[0], mean)
+            if drafted:
+                self._check_draft(batch, mean)
         asked = batch, *sums, drafted, tree, ordered, fed, deferred
         draft_s, verify_s, host_s, bits, total = price.step_s(self.prices, *asked)
         chunk_s = 0.0
@@ -216,7 +220,7 @@ class StepCost:
             InputError: (strict) a prompt longer than the longest measured one.
         """
         self._check_prompt(start + tokens)
-        return alone_ms(self._prefill, start, tokens) * 1e-3
+        return self._prefill.alone_ms(start, tokens) * 1e-3
 
     def chunks_s(self, chunks: Sequence[tuple[int, int]]) -> float:
         """Seconds of one pass over (start, tokens) chunks of prompts, alone."""
@@ -261,19 +265,11 @@ class StepCost:
         if sizes:  # captured ones inside the table, and behind the last of all what was measured
             captured = [size for size in sizes if totals[0] <= size <= totals[-1]]
             totals = captured + [total for total in totals if total > sizes[-1]] or totals
-        return self._probe_ms(np.array(totals), surface.context[curve])
-
-    def _probe_ms(self, totals: np.ndarray, context: float) -> tuple[np.ndarray, np.ndarray]:
-        ms = [price.target_ms(self.prices, 1, total, context)[0] for total in totals.tolist()]
-        if not self.cliffs:
-            return totals, np.array(ms)
-        return totals, self.verify_curve_s(1, totals, context) * 1e3
-
-    def _check_step(self, batch: int, packed: int, largest: int, contexts: int, drafted) -> None:
-        total, context = batch * largest if self.prices.dense else packed, contexts / batch
-        self._check_pass(batch, total, context)
-        if drafted:
-            self._check_draft(batch, context)
+        context = surface.context[curve]
+        if self.cliffs:
+            return np.array(totals), self.verify_curve_s(1, totals, context) * 1e3
+        ms = [price.target_ms(self.prices, 1, total, context)[0] for total in totals]
+        return np.array(totals), np.array(ms)
 
     def _check_pass(self, batch: int, total: int, context: float) -> None:
         if price.target_ms(self.prices, batch, total, context)[1] & _REFUSED:
@@ -291,7 +287,7 @@ class StepCost:
             self._check_prompt(start + tokens)
             bits |= self._prefill.bits(start + tokens)
         beside = packed if self.prefill == "modelled" else 0
-        return together_ms(self._prefill, chunks, beside) * 1e-3, bits
+        return self._prefill.together_ms(chunks, beside) * 1e-3, bits
 
     def _check_prompt(self, tokens: int) -> None:
         if self.strict and tokens > self._prefill.last > 0:

@@ -22,14 +22,12 @@ class Source(IntFlag):
     CLAMPED = 8
 
 
-def _resolve(bits: int) -> Source:
-    """The weakest origin of a sum speaks for the whole."""
-    weak = bits & (Source.MODELLED | Source.CLAMPED)
-    return Source(weak or bits & Source.INTERPOLATED or Source.MEASURED)
-
-
-# IntFlag arithmetic is slow: hot paths OR plain ints and look the answer up here.
-RESOLVED: tuple[Source, ...] = tuple(_resolve(bits) for bits in range(16))
+_WEAK = Source.MODELLED | Source.CLAMPED
+# The origin of a sum, by the bits of its parts: the weakest speaks for the whole. IntFlag
+# arithmetic is slow: hot paths OR plain ints and look the answer up here.
+RESOLVED: tuple[Source, ...] = tuple(
+    Source(bits & _WEAK or bits & Source.INTERPOLATED or Source.MEASURED) for bits in range(16)
+)
 
 
 def shares(steps: Mapping[int, float], seconds: Mapping[int, float]) -> dict[str, dict[str, float]]:
@@ -43,15 +41,14 @@ def shares(steps: Mapping[int, float], seconds: Mapping[int, float]) -> dict[str
         ``{"steps": {...}, "time": {...}}``, each with measured, interpolated, modelled and
         clamped. A modelled AND clamped step counts under both, so the four can exceed one.
     """
-    return {"steps": _fractions(steps), "time": _fractions(seconds)}
-
-
-def _fractions(amounts: Mapping[int, float]) -> dict[str, float]:
-    whole = sum(amounts.values()) or 1.0
-    return {
-        flag.name.lower(): sum(value for key, value in amounts.items() if key & flag) / whole
-        for flag in Source
-    }
+    found = {}
+    for name, amounts in (("steps", steps), ("time", seconds)):
+        whole = sum(amounts.values()) or 1.0
+        found[name] = {
+            flag.name.lower(): sum(value for key, value in amounts.items() if key & flag) / whole
+            for flag in Source
+        }
+    return found
 
 
 @dataclass(frozen=True, slots=True)
