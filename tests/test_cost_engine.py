@@ -18,6 +18,7 @@ from simulator.cost import (
     build_step_cost,
     find_profile,
 )
+from simulator.cost.price import host_s
 from simulator.policies.priced_survival.accounts import plain_step_s
 from traces.common.errors import InputError
 
@@ -123,9 +124,9 @@ hosts = st.builds(
 @settings(max_examples=200, deadline=None)
 @given(hosts, st.booleans(), seconds)
 def test_launches_make_no_step_faster_and_hide_no_more_than_they_add(host, tree, device_s):
-    terms = {"requests": 3, "drafted": True, "tree": tree, "ordered": 9}
-    with_launches = device_s + host.seen_s(9, device_s, **terms)
-    without = device_s + host.with_(launch_s=0.0).seen_s(9, device_s, **terms)
+    terms = {"requests": 3, "drafted": True, "tree": tree, "ordered": 9, "fed": False}
+    with_launches = device_s + host_s(host, 9, device_s, **terms)
+    without = device_s + host_s(host.with_(launch_s=0.0), 9, device_s, **terms)
     assert with_launches >= max(without, host.launch_s) - 1e-12
     assert with_launches <= max(without, host.launch_s + without - device_s) + 1e-12
 

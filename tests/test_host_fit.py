@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from simulator.cli.main import main
 from simulator.cost import HostOverhead, StepCost, build_step_cost, find_profile
 from simulator.cost.host import TERMS, TREE_TERMS, fit_host, term_counts
+from simulator.cost.price import host_s
 
 KNOWN = HostOverhead(
     round_s=2e-3,
@@ -45,8 +46,8 @@ def seen(host: HostOverhead, rounds: dict[str, np.ndarray]) -> np.ndarray:
     """Host seconds of every round, as a step is charged."""
     lines = [dict(zip(rounds, line)) for line in zip(*(v.tolist() for v in rounds.values()))]
     catch_up_s = [host.catch_up_token_s * x.pop("deferred") * x["drafted"] for x in lines]
-    host_s = [host.seen_s(line.pop("nodes"), 0.0, **line) for line in lines]
-    return np.array(host_s) + np.array(catch_up_s)
+    found_s = [host_s(host, device_s=0.0, **line) for line in lines]
+    return np.array(found_s) + np.array(catch_up_s)
 
 
 def test_terms_are_charged_per_request_and_per_ordered_node():

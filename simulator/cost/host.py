@@ -84,22 +84,6 @@ class HostOverhead(Section):
         counts=(Condition("a time of latency.host", _works),),
     )
 
-    def seen_s(
-        self,
-        nodes: int,
-        device_s: float,
-        *,
-        requests: int,
-        drafted: bool,
-        tree: bool,
-        ordered: int = 0,
-        fed: bool = False,
-    ) -> float:
-        """Host seconds that lengthen a step; see `simulator.cost.price.host_s`."""
-        from simulator.cost.price import host_s
-
-        return host_s(self, nodes, device_s, requests, drafted, tree, ordered, fed)
-
 
 TERMS = (
     "round_s",
@@ -128,7 +112,7 @@ def term_counts(
     deferred: np.ndarray,
     finer: bool = False,
 ) -> dict[str, np.ndarray]:
-    """How often each round pays each host term (`HostOverhead.seen_s`): name to (n,).
+    """How often each round pays each host term (`simulator.cost.price.host_s`): name to (n,).
 
     Args:
         drafted: (n,) whether the round paid a draft.

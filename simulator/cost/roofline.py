@@ -18,22 +18,25 @@ drafter of `draft_layers` of the target's layers, with that share of its active 
 its cache, and drafts `draft_tokens` tokens for every request in one pass.
 
 A roofline knows no kernels, no graphs and no host. Efficiencies and overhead are stated
-assumptions, or fitted to measured points (`calibrate`).
+assumptions, or fitted to measured points (`_fitted`).
 """
 
 from __future__ import annotations
 
 from functools import partial
+from itertools import product
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import AfterValidator, model_validator
 
+from traces.common.errors import InputError
 from traces.common.settings import Section, above, equal, key, number, read, several, whole
 from traces.profiles.devices import find_gpu, find_model
 from traces.profiles.header import DTYPE_BYTES, ProfileHeader
 from traces.profiles.profile import LatencyProfile
-from traces.profiles.tables import DraftRow, VerifyRow
+from traces.profiles.tables import DraftRow, VerifyRow, read_cells, require
 
 ROOFLINE = "roofline"
 _WHERE = f"latency.{ROOFLINE}."
@@ -171,11 +174,91 @@ def read_roofline(node: Any) -> Roofline:
     """
     settings = node if isinstance(node, RooflineSettings) else read(RooflineSettings, node)
     given = {name: getattr(settings, name) for name in RooflineSettings.model_fields}
-    if settings.calibrate is None:
-        return Roofline(**given)
-    from simulator.cost.calibrate import calibrated
+    roofline = Roofline(**given)
+    return roofline if settings.calibrate is None else _calibrated(roofline, settings.calibrate)
 
-    return calibrated(Roofline(**given), settings.calibrate)
+
+# ---------------- Fitted to measured steps.
+
+_COLUMNS = ("batch", "packed_tokens_total", "kv_prefix_tokens", "verify_ms")
+_LEAST = 0.02  # efficiency
+_MOST = 5000  # points: the grid is gone through with all of them
+_FEWEST = 3  # points: as many as there are numbers to fit
+
+
+def _calibrated(roofline: Roofline, path: Any) -> Roofline:
+    """The roofline that fits the points of a file best, with what it leaves over in words.
+
+    Raises:
+        InputError: see `_read_points`.
+    """
+    if not isinstance(path, str | Path):
+        raise InputError(f"latency.roofline.calibrate is {path!r}; accepted: a path to a CSV, null")
+    *steps, ms = _read_points(path)
+    fitted, kept = _fitted(roofline, *steps, ms)
+    off = np.abs(fitted.verify_ms(*steps) / ms - 1)
+    text = (
+        f"Fitted to {len(ms)} points of {path}: off by {np.median(off):.1%} in the median and "
+        f"{off.max():.1%} at most"
+    )
+    notes = [f"{side} efficiency kept, no point depends on it" for side in kept]
+    return fitted.with_(calibration="; ".join([text, *notes]) + ".")
+
+
+def _read_points(path: str | Path) -> np.ndarray:
+    """A CSV of ``batch, packed_tokens_total, kv_prefix_tokens, verify_ms``, as (4, n).
+
+    Raises:
+        InputError: naming file, row, column, value and what is accepted, or too few rows.
+    """
+    path = Path(path)
+    columns, cells = read_cells(path)
+    require(path, columns, _COLUMNS)
+    rows = [
+        (*(cell.size(name) for name in _COLUMNS[:3]), cell.time_ms("verify_ms")) for cell in cells
+    ]
+    for cell, (batch, total, *_) in zip(cells, rows, strict=True):
+        if total < batch:
+            cell.refuse("packed_tokens_total", f"at least {batch}, one token for each request")
+    if not _FEWEST <= len(rows) <= _MOST:
+        raise InputError(f"{path}: {len(rows)} rows; accepted: at least {_FEWEST}, at most {_MOST}")
+    return np.array(rows, float).T
+
+
+def _fitted(
+    roofline: Roofline, batch: np.ndarray, total: np.ndarray, context: np.ndarray, ms: np.ndarray
+) -> tuple[Roofline, list[str]]:
+    """The best roofline for (n,) measured steps, and which efficiency none of them depends on.
+
+    Least squares on log milliseconds, with efficiencies from `_LEAST` to 1 and an overhead from 0
+    to the shortest step, from the best point of a grid on. What no step depends on (the compute of
+    steps that are all bound by memory) keeps the value that was given.
+    """
+    from scipy.optimize import least_squares
+
+    kernels = [roofline.matrices_ms(total), roofline.attention_ms(batch, total, context)]
+    read, compute = np.array(kernels).swapaxes(0, 1)  # (kernel, n) each, at full efficiency
+    fixed_ms = roofline.allreduce_ms(roofline.model.layers)
+
+    def off(x: np.ndarray) -> np.ndarray:
+        """(n,) logarithms at x: inverse efficiencies of reading and computing, overhead."""
+        slower = np.maximum(read * x[0], compute * x[1])
+        return np.log((slower.sum(axis=0) + fixed_ms + x[2]) / ms)
+
+    slowness = np.geomspace(1, 1 / _LEAST, 24)
+    grid = product(slowness, slowness, np.linspace(0, 0.95 * ms.min(), 8))
+    start = min((np.array(x) for x in grid), key=lambda x: np.sum(off(x) ** 2))
+    bounds = [1.0, 1.0, 0.0], [1 / _LEAST, 1 / _LEAST, ms.min()]
+    close = dict.fromkeys(("ftol", "xtol", "gtol"), 1e-15)
+    best = least_squares(off, start, bounds=bounds, method="dogbox", **close).x
+    reads = read * best[0] >= compute * best[1]
+    values, kept = {"overhead_ms": float(best[2])}, []
+    for side, name, used in ((0, "bandwidth", reads), (1, "compute", ~reads)):
+        if used.any():
+            values[f"{name}_efficiency"] = float(1 / best[side])
+        else:
+            kept.append(name)
+    return roofline.with_(**values), kept
 
 
 # ---------------- As a profile.

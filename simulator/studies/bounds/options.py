@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulator.cost import StepCost
+from simulator.cost.price import host_s
 from simulator.orders.table import ABSENT, OrderTable
 from simulator.policies.checks import verifies_trees
 from traces.common.errors import InputError
@@ -56,18 +57,11 @@ def lone_prices(
 def _rounds(cost: StepCost, context: int, widest: int, tree: bool, ordered: int) -> np.ndarray:
     """(W + 1,) seconds of a drafted round with 0..W nodes."""
     device_s = cost.verify_curve_s(1, np.arange(1, widest + 2), context) + cost.draft_s(1, context)
-    host_s = [
-        cost.host.seen_s(
-            width,
-            seconds,
-            requests=1,
-            drafted=True,
-            tree=tree and width > 0,
-            ordered=width if ordered < 0 else ordered,
-        )
-        for width, seconds in enumerate(device_s.tolist())
-    ]
-    return device_s + host_s
+    seen_s = []
+    for width, seconds in enumerate(device_s.tolist()):
+        put = width if ordered < 0 else ordered
+        seen_s.append(host_s(cost.host, width, seconds, 1, True, tree and width > 0, put, False))
+    return device_s + seen_s
 
 
 @dataclass(frozen=True, slots=True, eq=False)
