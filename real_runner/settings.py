@@ -21,14 +21,7 @@ from traces.common.settings import LARGEST_WHOLE, Many, Section, above, key, num
 from traces.recordings.schema import DRAFTER_KINDS
 
 TASKS = (
-    "train",
-    "record",
-    "evaluate",
-    "exact",
-    "distribution",
-    "probe",
-    "serve",
-    "validate",
+    *("train", "record", "evaluate", "exact", "distribution", "probe", "serve", "validate"),
     "demo",
 )
 SIZES = ("small", "large")
@@ -92,9 +85,7 @@ class ExactKeys(Section):
     policies: Names = key(POLICIES, accepted=LISTED)
     concurrency: Counts = (1, 8)
     prompts_per_domain: whole(4, LONGEST) = key(
-        12,
-        "half of them are compared, the rest is fitted on",
-        accepted=HELD,
+        12, "half of them are compared, the rest is fitted on", accepted=HELD
     )
     domains: Domains = ("arithmetic", "report", "docs", "code")
     seed: Count = 40961
@@ -140,9 +131,7 @@ class ValidateKeys(Section):
     concurrency: Counts = (1, 4, 16)
     domains: Domains = ("arithmetic", "report", "docs", "code")
     prompts_per_domain: whole(4, LONGEST) = key(
-        16,
-        "a quarter calibrates, a quarter tunes, half is judged",
-        accepted=HELD,
+        16, "a quarter calibrates, a quarter tunes, half is judged", accepted=HELD
     )
     repeats: Count = key(8, "of every run; the probe's passes lie between them")
     batches: Counts = (1, 2, 4, 8, 16)

@@ -153,7 +153,7 @@ def test_without_a_gpu_it_says_so(here, capsys):
 
 def test_the_steps_are_the_issue_of_shapes_and_modes():
     more = {"device": "cpu"}
-    names = [step.name for step in gpu._chosen("list", more)]
+    names = [step.name for step in gpu.steps_of("list", more)]
     assert names == [
         "surface shape=qwen3_4b mode=eager",
         "surface shape=qwen3_4b mode=graphs",
@@ -162,7 +162,7 @@ def test_the_steps_are_the_issue_of_shapes_and_modes():
         "validate mode=eager",
         "validate mode=graphs",
     ]
-    (step,) = gpu._chosen("surface", more | {"shape": "qwen3_8b", "mode": "graphs"})
+    (step,) = gpu.steps_of("surface", more | {"shape": "qwen3_8b", "mode": "graphs"})
     assert step.words["probe.batches"] == "[1,2,4,8,16,32,64,128,256]"
     assert step.words["graphs"] == "true"
     assert float(step.words["probe.time_s"]) < 540  # nine minutes, with room for the last cell

@@ -30,6 +30,7 @@ from simulator.policy import Policy
 from simulator.results.facts import Facts
 from simulator.results.ledger import Ledger
 from traces.common.errors import InputError
+from traces.common.settings import Section
 from traces.recordings.recording import Recording
 
 
@@ -160,11 +161,9 @@ def plain_workload(sequences: np.ndarray, clients: int) -> Workload:
 def recorded_arena(
     config: Mapping[str, Any],
     live: LiveSettings,
+    asked: Section,
     pair: LivePair,
-    *,
-    domains: tuple[str, ...],
     prompts: int,
-    seed: int,
     cost: StepCost | None = None,
     tokens: int | None = None,
     stored: str | None = None,
@@ -172,19 +171,19 @@ def recorded_arena(
     """An arena over the small pair's corpus, recorded now: rounding could move near ties otherwise.
 
     Args:
-        prompts: of each domain. cost: None where it is yet to be measured.
-        tokens: of a text, by default `max_new_tokens`. stored: type of scores, by default the
-            live one.
+        asked: of the task, with `domains` and `seed`. prompts: of each domain.
+        cost: None where it is yet to be measured. tokens: of a text, by default `max_new_tokens`.
+        stored: type of scores, by default the live one.
     """
     settings = Settings(packing=live.packing, graphs=live.graphs)
     plan = RecordPlan(
-        domains=domains,
+        domains=asked.domains,
         max_new_tokens=tokens or live.max_new_tokens,
         temperatures=(live.temperature,),
         shard_mb=1,
         text_license=CORPUS_LICENSE,
         pool=settings.pool,
-        seed=seed,
+        seed=asked.seed,
         name="live",
         stored=stored or ("float32" if live.dtype == "bfloat16" else live.dtype),
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
 
@@ -62,7 +62,14 @@ class LiveServer:
         self.step_orders: list[tuple[int, bool]] = []  # nodes ordered, whether trees were verified
         self._finished, self._prefill_s = 0, 0.0
         self._last_s = 0.0  # end of what was done last: a step's time begins there
-        self._waiting = self._arrivals()
+        self._waiting = iter(range(len(workload)))  # not yet sent
+        self._next_s = np.inf
+        if workload.gap_s is None:  # a closed loop sends one for each client at once
+            for _, request in zip(range(workload.clients), self._waiting):
+                self._submit(request, 0.0)
+        else:
+            self._due_s = np.append(np.cumsum(workload.gap_s), np.inf)
+            self._next_s = float(self._due_s[0])
         self._on_end, self._on_step = on_end, on_step
         self._clock = PhaseClock(engine.target.device)
         self._eos = set(engine.target.eos_tokens)
@@ -86,18 +93,6 @@ class LiveServer:
                 self._last_s = self.now()
         return self.ledger.facts(self._written())
 
-    def _arrivals(self) -> Iterator[int]:
-        """Requests not yet sent; a closed loop sends one for each client at once."""
-        everyone = iter(range(len(self.workload)))
-        self._next_s = np.inf
-        if self.workload.gap_s is None:
-            for _, request in zip(range(self.workload.clients), everyone):
-                self._submit(request, 0.0)
-        else:
-            self._due_s = np.cumsum(self.workload.gap_s)
-            self._next_s = float(self._due_s[0])
-        return everyone
-
     def _submit(self, request: int, time_s: float) -> None:
         self.ledger.arrive(request, time_s)
         self.queue.append(request)
@@ -107,8 +102,7 @@ class LiveServer:
         while self._next_s <= self.now():
             request = next(self._waiting)
             self._submit(request, float(self._due_s[request]))
-            later = request + 1 < len(self._due_s)
-            self._next_s = float(self._due_s[request + 1]) if later else np.inf
+            self._next_s = float(self._due_s[request + 1])
 
     def _admit(self) -> int:
         """Prefill waiting requests while there is room; returns how many ended at once."""
@@ -216,7 +210,9 @@ class LiveServer:
 
     def _note(self, load, time_s, seconds, output_index, outcome, table) -> None:
         ordered = 0 if table is None else int(table.size.sum())
-        trees = table is not None and not _is_chain(table.spec)
+        spec = None if table is None else table.spec
+        chain = isinstance(spec, ChainOrder) or getattr(spec, "chain", False)
+        trees = table is not None and not chain
         self.step_orders.append((ordered, trees and bool(outcome.width.any())))
         offset = self.requests.anchor_offset
         anchor = output_index.copy()
@@ -256,10 +252,6 @@ class LiveServer:
             output_tokens=written,
             domain=self.requests.domain[work.sequence],
         )
-
-
-def _is_chain(spec) -> bool:
-    return isinstance(spec, ChainOrder) or getattr(spec, "chain", False)
 
 
 def step_time(seconds: dict[str, float], total_s: float) -> StepTime:

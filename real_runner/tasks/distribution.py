@@ -31,7 +31,7 @@ from traces.recordings.recording import Recording
 
 DIFFERENT = 1  # exit status
 TOKENS = 3  # compared
-OUTPUTS = 40  # recorded of a text
+PROMPTS, OUTPUTS = 4, 40  # recorded of a domain, and of a text
 FALSE_ALARM = 0.01  # over all policies together
 BATCH = 125  # requests in flight
 AGAIN = 500  # streams of the second samples, where the first ones differ
@@ -47,17 +47,8 @@ def run_distribution(
     policies = policy_nodes("distribution.policies", asked.policies)
     if not live.temperature:
         raise InputError("temperature is 0; accepted for task=distribution: above 0, such as 1")
-    arena = recorded_arena(
-        config,
-        live,
-        load_live(config),
-        domains=asked.domains,
-        prompts=4,
-        seed=asked.seed,
-        cost=load_cost(live.latency),
-        tokens=OUTPUTS,
-        stored="float16",
-    )
+    cost, pair = load_cost(live.latency), load_live(config)
+    arena = recorded_arena(config, live, asked, pair, PROMPTS, cost, OUTPUTS, "float16")
     recording, each = arena.recording, -(-asked.samples // len(asked.domains))
     starts = [
         most_open(recording, recording.anchors_of("report", name), each) for name in asked.domains

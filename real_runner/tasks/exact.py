@@ -26,18 +26,9 @@ BFLOAT16_TIE = 0.1  # logits near 16 are a sixteenth apart in bfloat16
 def run_exact(config: Mapping[str, Any], live: LiveSettings, log: Callable[[str], None]) -> int:
     """Print rounds compared and differences; status 1 if one is no near tie."""
     asked, cost = live.exact, load_cost(live.latency)
-    policies = policy_nodes("exact.policies", asked.policies)
-    policies = with_fixed_sets(policies, live.temperature)
+    policies = with_fixed_sets(policy_nodes("exact.policies", asked.policies), live.temperature)
     pair = load_live(config)
-    arena = recorded_arena(
-        config,
-        live,
-        pair,
-        domains=asked.domains,
-        prompts=asked.prompts_per_domain,
-        seed=asked.seed,
-        cost=cost,
-    )
+    arena = recorded_arena(config, live, asked, pair, asked.prompts_per_domain, cost)
     sequences = arena.recording.sequences_of("report")
     log(
         f"{pair.name}, {arena.drafter.kind} drafter, {live.dtype}, temperature "

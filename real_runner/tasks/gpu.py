@@ -14,10 +14,13 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
+from real_runner.app import main as run
+from real_runner.settings import choice
 from traces.common.errors import InputError
 
 CALL_S = 450  # of a surface's call; its last cell and the profile come on top
@@ -45,9 +48,8 @@ VALIDATE = {
     "validate.repeats": "2",
     "validate.prompts_per_domain": "8",
 }
-
-
 KEYS = ("device", "dtype", "threads", "output", "packing", "temperature", "max_new_tokens")
+VERBS = ("list", "next", "all", "surface", "validate")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,108 +71,83 @@ class Step:
         """Asked to leave the rest unmeasured: never more than one call."""
         return self.words.get("probe.finish") == "true"
 
+    def __str__(self) -> str:
+        """With the command line of its task."""
+        words = " ".join(f"{key}={value}" for key, value in self.words.items())
+        return f"{self.name}: python -m real_runner {words}"
 
-def surface(shape: str, mode: str, more: dict[str, str]) -> Step:
-    """The latency surface of a pair in real shapes."""
+    def call(self) -> int:
+        """Run it, or go on with it; the task's exit status."""
+        print(self, flush=True)
+        try:
+            return run([f"{key}={value}" for key, value in self.words.items()])
+        finally:
+            gc.collect()  # gives the models' memory back before the next step
+
+
+def steps_of(verb: str, more: Mapping[str, str]) -> list[Step]:
+    """The steps in question; `shape` and `mode` narrow them, other keys go to their tasks."""
     from real_runner.models.loading import device_of
     from real_runner.probing.profile import short_name
+    from real_runner.probing.shapes import SHAPES as KNOWN
 
-    words = SURFACE | {"probe.shape": shape, "graphs": _graphs(mode)} | more
-    name = f"{short_name(device_of(words['device']))}_{shape}_{mode}"
-    words["probe.name"] = name
-    result = Path(words["output"]) / f"{name}.csv"
-    return Step(f"surface shape={shape} mode={mode}", words, result)
-
-
-def validate(mode: str, more: dict[str, str]) -> Step:
-    """Predictions against live runs of the small pair."""
-    words = VALIDATE | {"graphs": _graphs(mode)} | more
-    words["output"] = f"{words['output']}/small_{mode}"
-    return Step(f"validate mode={mode}", words, Path(words["output"]) / "validation.json")
-
-
-def _graphs(mode: str) -> str:
-    return str(mode == "graphs").lower()
+    shapes = SHAPES if "shape" not in more else (choice("shape", more["shape"], tuple(KNOWN)),)
+    modes = MODES if "mode" not in more else (choice("mode", more["mode"], MODES),)
+    device = choice("device", more.get("device", "cuda"), ("auto", "cpu", "cuda"))
+    own = {key: value for key, value in more.items() if key not in ("shape", "mode")}
+    for key, value in own.items():
+        if not key.startswith(("probe.", "validate.")) and key not in KEYS:
+            raise InputError(f"{key} is {value!r}; accepted: shape, mode, keys of the task")
+    graphs = {mode: {"graphs": str(mode == "graphs").lower()} for mode in modes}
+    steps = []
+    if verb != "validate":
+        gpu = short_name(device_of(device))
+        words = SURFACE | {key: own[key] for key in own if not key.startswith("validate.")}
+        for shape, mode in product(shapes, modes):
+            name = f"{gpu}_{shape}_{mode}"
+            wanted = {"probe.shape": shape, **graphs[mode], "probe.name": name}
+            result = Path(words["output"]) / f"{name}.csv"
+            steps.append(Step(f"surface shape={shape} mode={mode}", words | wanted, result))
+    if verb != "surface":
+        words = VALIDATE | {key: own[key] for key in own if not key.startswith("probe.")}
+        for mode in modes:
+            folder = f"{words['output']}/small_{mode}"
+            result = Path(folder) / "validation.json"
+            wanted = words | graphs[mode] | {"output": folder}
+            steps.append(Step(f"validate mode={mode}", wanted, result))
+    return steps
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Do what is asked; the exit status of the last task, 2 for words that mean nothing."""
     words = list(sys.argv[1:] if argv is None else argv)
+    verb = words.pop(0) if words and "=" not in words[0] else ""
     try:
-        verb = words.pop(0) if words and "=" not in words[0] else ""
-        return _perform(verb, _pairs(words))
+        for word in words:
+            if "=" not in word:
+                raise InputError(f"{word}: accepted: KEY=VALUE")
+        if verb not in VERBS:
+            raise InputError(f"step {verb!r}; accepted: {', '.join(VERBS)}")
+        steps = steps_of(verb, dict(word.split("=", 1) for word in words))
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-
-
-def _pairs(words: list[str]) -> dict[str, str]:
-    for word in words:
-        if "=" not in word:
-            raise InputError(f"{word}: accepted: KEY=VALUE")
-    return dict(word.split("=", 1) for word in words)
-
-
-def _perform(verb: str, more: dict[str, str]) -> int:
-    verbs = ("list", "next", "all", "surface", "validate")
-    if verb not in verbs:
-        raise InputError(f"step {verb!r}; accepted: {', '.join(verbs)}")
-    steps = _chosen(verb, more)
     if verb == "list":
         for step in steps:
-            print(f"{'done' if step.done else 'to do':6} {step.name}: {command(step)}")
+            print(f"{'done' if step.done else 'to do':6} {step}")
         return 0
     for step in steps:
         if step.done:
             if verb != "next":
                 print(f"{step.name}: done, in {step.result}", flush=True)
             continue
-        status = _call(step)
+        status = step.call()
         while verb == "all" and status == 0 and not (step.done or step.finishes):
-            status = _call(step)
+            status = step.call()
         if status or verb != "all":
             return status
     print("all steps are done", flush=True)
     return 0
-
-
-def _chosen(verb: str, more: dict[str, str]) -> list[Step]:
-    """The steps in question; `shape` and `mode` narrow them."""
-    from real_runner.probing.shapes import SHAPES as KNOWN
-    from real_runner.settings import choice
-
-    more = dict(more)
-    shape, mode = more.pop("shape", None), more.pop("mode", None)
-    shapes = SHAPES if shape is None else (choice("shape", shape, tuple(KNOWN)),)
-    modes = MODES if mode is None else (choice("mode", mode, MODES),)
-    choice("device", more.get("device", "cuda"), ("auto", "cpu", "cuda"))
-    for key in more:
-        if not key.startswith(("probe.", "validate.")) and key not in KEYS:
-            raise InputError(f"{key} is {more[key]!r}; accepted: shape, mode, keys of the task")
-    steps = []
-    if verb != "validate":
-        wanted = {key: value for key, value in more.items() if not key.startswith("validate.")}
-        steps += [surface(one, how, wanted) for one in shapes for how in modes]
-    if verb != "surface":
-        wanted = {key: value for key, value in more.items() if not key.startswith("probe.")}
-        steps += [validate(how, wanted) for how in modes]
-    return steps
-
-
-def command(step: Step) -> str:
-    """The step as a command line of its task."""
-    words = " ".join(f"{key}={value}" for key, value in step.words.items())
-    return f"python -m real_runner {words}"
-
-
-def _call(step: Step) -> int:
-    from real_runner.app import main as run
-
-    print(f"{step.name}: {command(step)}", flush=True)
-    try:
-        return run([f"{key}={value}" for key, value in step.words.items()])
-    finally:
-        gc.collect()  # gives the models' memory back before the next step
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -62,18 +62,10 @@ def run_validate(config: Mapping[str, Any], live: LiveSettings, log: Log) -> int
             f"max_new_tokens is {live.max_new_tokens}; accepted for task=validate: at least "
             f"{LEAST_TOKENS}"
         )
-    policies = policy_nodes("validate.policies", asked.policies)
-    policies = with_fixed_sets(policies, live.temperature)
+    policies = with_fixed_sets(policy_nodes("validate.policies", asked.policies), live.temperature)
     pair = load_live(config)
     make_folder(output)
-    arena = recorded_arena(
-        config,
-        live,
-        pair,
-        domains=asked.domains,
-        prompts=asked.prompts_per_domain,
-        seed=asked.seed,
-    )
+    arena = recorded_arena(config, live, asked, pair, asked.prompts_per_domain)
     recording = arena.recording
     log(f"{recording.num_sequences} texts recorded, {recording.num_anchors} anchors")
     validation = Validation(arena, policies, asked)
@@ -89,33 +81,28 @@ def run_validate(config: Mapping[str, Any], live: LiveSettings, log: Log) -> int
     return INTERRUPTED if interrupted else 0
 
 
-@dataclass(slots=True)
 class Validation:
     """One pair on one machine; `run` collects, `result` predicts and compares.
 
-    What is collected is of complete repeats, but for `samples`.
+    Args:
+        arena: without a cost, which is measured here.
     """
 
-    arena: Arena  # its cost is measured here
-    policies: list[dict[str, Any]]
-    asked: ValidateKeys
-    probe: Probe = field(init=False)
-    cells: list[Cell] = field(init=False)
-    keys: list[Key] = field(init=False)  # of every cell of the report
-    replays: dict[Key, Facts] = field(default_factory=dict)
-    samples: dict[Cell, Samples] = field(default_factory=dict)
-    fitted: list[Served] = field(default_factory=list)
-    judged: dict[Key, list[dict[str, Any]]] = field(default_factory=dict)
-    commits: dict[Key, Comparison] = field(default_factory=dict)
-    repeats: int = 0
-
-    def __post_init__(self) -> None:
-        arena, asked = self.arena, self.asked
+    def __init__(self, arena: Arena, policies: list[dict[str, Any]], asked: ValidateKeys) -> None:
+        self.arena, self.policies, self.asked = arena, policies, asked
         self.probe = Probe(arena.pair, arena.drafter, arena.settings, arena.verifier)
         sizes = ("batches", "packed_per_request", "prefixes", "prompt_tokens")
         self.cells = self.probe.cells(Grid(**{name: getattr(asked, name) for name in sizes}))
-        count = len(self.policies)
-        self.keys = [(i, size) for size in asked.concurrency for i in range(count)]
+        # Cells of the report.
+        self.keys = [(i, size) for size in asked.concurrency for i in range(len(policies))]
+        splits = ("calibration", "tuning")
+        self.fitting = np.concatenate([arena.recording.sequences_of(split) for split in splits])
+        self.samples: dict[Cell, Samples] = {}
+        # Of complete repeats.
+        self.fitted: list[Served] = []
+        self.judged: dict[Key, list[dict[str, Any]]] = {}
+        self.commits: dict[Key, Comparison] = {}
+        self.repeats = 0
 
     def run(self, log: Log) -> None:
         """Collect every repeat; after an interruption the complete ones can still be judged."""
@@ -194,12 +181,6 @@ class Validation:
         """Requests that host terms are fitted on: the two other splits."""
         settings = Settings(max_concurrency=size, num_prompts=count, seed=self.asked.seed + 1)
         return make_workload(settings, self.arena.recording, self.fitting)
-
-    @property
-    def fitting(self) -> np.ndarray:
-        """Sequences of the splits that are not judged."""
-        splits = ("calibration", "tuning")
-        return np.concatenate([self.arena.recording.sequences_of(split) for split in splits])
 
     def _replay(self, key: Key, price: StepCost | None = None) -> Facts:
         policy, size = key
