@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 # Before NumPy and PyTorch are loaded: workers share the cores, and threads of theirs that wait
@@ -33,3 +34,21 @@ def here(tmp_path, monkeypatch, tmp_path_factory) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SPECSIM_CACHE", str(tmp_path_factory.getbasetemp() / "orders"))
     return tmp_path
+
+
+@pytest.fixture(scope="session")
+def pair():
+    """The shipped small pair, live on the CPU."""
+    torch = pytest.importorskip("torch")
+
+    from real_runner.models.small.live import live_pair
+    from real_runner.models.small.load import load_pair
+
+    return live_pair(load_pair(), torch.device("cpu"), torch.float32)
+
+
+@pytest.fixture
+def loaded(pair, monkeypatch):
+    """The pair as every live task finds it loaded."""
+    monkeypatch.setattr("real_runner.models.small.live.live_pair", lambda *_: replace(pair))
+    return pair

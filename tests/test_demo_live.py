@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import re
-from dataclasses import replace
 
 import pytest
 
@@ -15,18 +14,10 @@ from rich.console import Console
 
 from real_runner.app import main
 from real_runner.models.small.generate import decode
-from real_runner.models.small.live import live_pair
-from real_runner.models.small.load import load_pair
-from real_runner.serving import live
 from real_runner.tasks.demo import ASCII_MARKS, MARKS, Ink, Speller
 
 PROMPT = "Problem: Ann has 3 pens, Bo has 4 (in all). How many pens?\nAnswer:"
 CODES = re.compile(r"\x1b\[[0-9;]*m")
-
-
-@pytest.fixture(scope="module")
-def pair():
-    return live_pair(load_pair(), torch.device("cpu"), torch.float32)
 
 
 @pytest.fixture(scope="module")
@@ -37,19 +28,14 @@ def text(pair) -> str:
 
 
 @pytest.fixture(autouse=True)
-def plain(pair, monkeypatch):
+def plain(loaded, monkeypatch):
     for name in ("FORCE_COLOR", "NO_COLOR", "COLORTERM", "TTY_COMPATIBLE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.setattr(live, "load_live", lambda config: replace(pair))
 
 
 def demo(*words: str) -> int:
     return main(["task=demo", "max_new_tokens=20", *words])
-
-
-def without(marks, text: str) -> str:
-    return text.translate({ord(mark): None for mark in marks})
 
 
 def body(out: str) -> str:
@@ -57,13 +43,17 @@ def body(out: str) -> str:
     return out.partition(PROMPT + "\n")[2].partition("\n-- ")[0]
 
 
+def unmarked(out: str) -> str:
+    """The body without its marks."""
+    return body(out).translate({ord(mark): None for mark in MARKS})
+
+
 def test_without_colours_it_is_the_text_and_the_marks(text, capsys):
     assert demo(f"demo.prompt={PROMPT}") == 0
     out = capsys.readouterr().out
     assert "\x1b" not in out
     assert f"{MARKS[0]}accepted drafts of a round{MARKS[1]} and the target's own" in out
-    written = body(out)
-    assert without(MARKS, written) == text
+    assert unmarked(out) == text
     numbers = re.search(
         r"-- (\d+) rounds, ([\d.]+) tokens per round, ([\d.]+) nodes verified per round, "
         r"\d+ tokens/s\n",
@@ -71,7 +61,7 @@ def test_without_colours_it_is_the_text_and_the_marks(text, capsys):
     )
     rounds, tokens = int(numbers[1]), float(numbers[2])
     assert rounds * tokens == pytest.approx(19, abs=0.005 * rounds)  # prefill wrote the first
-    assert 0 < written.count(MARKS[0]) <= rounds
+    assert 0 < body(out).count(MARKS[0]) <= rounds
 
 
 @pytest.mark.parametrize("no_color", [False, True])
@@ -83,7 +73,7 @@ def test_colours_and_no_color(text, no_color, monkeypatch, capsys):
     out = capsys.readouterr().out
     assert ("\x1b[1;32m" in out and "\x1b[1;36m" in out) is not no_color
     assert (MARKS[0] in out) is no_color
-    assert without(MARKS, body(CODES.sub("", out))) == text
+    assert unmarked(CODES.sub("", out)) == text
 
 
 def test_one_prompt_of_every_domain_and_a_file(here, capsys):
@@ -100,28 +90,6 @@ def test_one_prompt_of_every_domain_and_a_file(here, capsys):
         (f"d{n}", f"Problem: {n} cups.") for n in range(4)
     ]
     assert out.count("-- 1 rounds, 1.00 tokens per round, 0.0 nodes") == 4
-
-
-REFUSED = {
-    ("demo.prompt= ",): "demo.prompt is ' '; accepted: text",
-    ("demo.prompt=a", "prompts=b"): "prompts is 'b'; accepted: null with demo.prompt",
-    ("target=some/model",): "prompts is None with target 'some/model'; accepted",
-}
-
-
-@pytest.mark.parametrize("words", REFUSED)
-def test_refusals(words, monkeypatch, capsys):
-    monkeypatch.setattr(live, "load_live", lambda config: pytest.fail("a model was loaded"))
-    assert demo(*words) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("error: ")
-    assert REFUSED[words] in said
-    assert said.count("\n") == 1
-
-
-def test_more_texts_than_there_are(capsys):
-    assert demo("demo.prompt=a", "demo.count=2") == 2
-    assert "demo.count is 2; accepted: 1 to 1" in capsys.readouterr().err
 
 
 def test_a_character_split_over_tokens_waits_for_its_last_byte():

@@ -11,10 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from real_runner.app import main
-from real_runner.models.small.live import live_pair
-from real_runner.models.small.load import load_pair
 from real_runner.recording.record import corpus_prompts
-from real_runner.serving import live
 from real_runner.serving.prompts import (
     DOMAIN,
     PromptLine,
@@ -23,15 +20,8 @@ from real_runner.serving.prompts import (
     request_seeds,
     requests_of_prompts,
 )
-from real_runner.tasks import pair as task
 from traces.common.errors import InputError
 from traces.recordings.catalog import find_recording
-
-
-@pytest.fixture(scope="module")
-def pair():
-    return live_pair(load_pair(), torch.device("cpu"), torch.float32)
-
 
 BAD_LINES = {
     "": "p.jsonl: no prompt; accepted: a JSON object with prompt, question or turns a line",
@@ -102,9 +92,8 @@ def test_keys_are_the_corpus_ones_and_never_meet(pair):
     assert len(set(keys)) == len(keys)
 
 
-def test_recording_a_prompts_file(pair, here, monkeypatch, capsys):
-    for module in (task, live):
-        monkeypatch.setattr(module, "load_live", lambda config: pair)
+def test_recording_a_prompts_file(loaded, here):
+    encode, decode = loaded.tokenizer.encode, loaded.tokenizer.decode
     prompts = [{"prompt": f"Problem: {n} cups.", "category": "ab"[n % 2]} for n in range(8)]
     (here / "mine.jsonl").write_text("\n".join(map(json.dumps, prompts)))
     words = ("prompts=mine.jsonl", "record.temperatures=[0.0]", "record.license=CC0", "output=out")
@@ -116,16 +105,14 @@ def test_recording_a_prompts_file(pair, here, monkeypatch, capsys):
     keys = [20_000, 20_001, 20_002, 20_003, 21_000, 21_001, 21_002, 21_003]
     assert recording["seq_request_seed"].tolist() == keys
     assert recording.meta["text_license"] == "CC0"
-    for sequence, number in enumerate((0, 2, 4, 6, 1, 3, 5, 7)):
-        tokens = pair.tokenizer.encode(f"Problem: {number} cups.")
-        assert recording.prompt_tokens(sequence).tolist() == tokens
     live_run = (f"trace={here / 'out/mine_semi_t0.safetensors'}", "max_new_tokens=6", "output=run")
     assert main(["task=serve", *live_run, "prompts=mine.jsonl", "policy=fixed_chain"]) == 0
     written = map(json.loads, (here / "run/outputs.jsonl").read_text().splitlines())
     texts = {line["prompt"]: line["text"] for line in written}
     for sequence, number in enumerate((0, 2, 4, 6, 1, 3, 5, 7)):
-        recorded = recording.committed_tokens(sequence).tolist()
-        assert texts[number] == pair.tokenizer.decode(recorded)
+        tokens = recording.prompt_tokens(sequence).tolist()
+        assert tokens == encode(f"Problem: {number} cups.")
+        assert texts[number] == decode(recording.committed_tokens(sequence).tolist())
     summary = json.loads((here / "run/summary.json").read_text())
     assert summary["trace"]["recorded_target_is_this"] is True
 

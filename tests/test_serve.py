@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
-from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,40 +17,19 @@ from analysis.__main__ import main as analyse
 from real_runner.app import main
 from real_runner.models.loading import enough_memory
 from real_runner.models.small.generate import decode
-from real_runner.models.small.live import live_pair
-from real_runner.models.small.load import load_pair
 from real_runner.recording.record import corpus_prompts
-from real_runner.serving import live
 from real_runner.serving.prompts import DOMAIN
 from real_runner.serving.results import OutputLog
-from real_runner.serving.server import LiveServer
-from simulator.cli.overrides import CONF
 from simulator.engine.arrivals import make_workload
 from simulator.engine.run import load, prepare, run_job
 from simulator.engine.settings import Settings
+from tests.test_prompts import LINES
 from traces.common.errors import InputError
 from traces.recordings.catalog import find_recording
 
-POLICIES = sorted(path.stem for path in (CONF / "policy").glob("*.yaml"))
 DOMAINS = "record.small.domains=[arithmetic,report]"  # the others read the whole library first
 SHORT = ("max_new_tokens=12", "num_prompts=7", "max_concurrency=3", DOMAINS)
-LINES = [
-    {"prompt": "Shipment facts\ncarrier: Northline\nReport:", "domain": "freight"},
-    {"question": "Problem: Ann has 3 pens. How many pens?\nAnswer:", "max_new_tokens": 5},
-    {"turns": ["def add(a, b):", "never read"], "category": "code", "seed": 77},
-    {"prompt": "Problem: Bo has 4 cups. How many cups?\nAnswer:", "answer": "ignored"},
-]
-
-
-@pytest.fixture(scope="module")
-def pair():
-    """The small pair, loaded once for every run of this file."""
-    return live_pair(load_pair(), torch.device("cpu"), torch.float32)
-
-
-@pytest.fixture(autouse=True)
-def loaded(pair, monkeypatch):
-    monkeypatch.setattr(live, "load_live", lambda config: replace(pair))
+pytestmark = pytest.mark.usefixtures("loaded")
 
 
 @pytest.fixture(scope="module")
@@ -62,13 +38,11 @@ def folder(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def runs(pair, folder) -> dict[str, Path]:
+def runs(folder) -> dict[str, Path]:
     """Two policies over seven corpus prompts, three at a time."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(live, "load_live", lambda config: replace(pair))
-        found = {name: folder / name for name in ("cast", "treespark")}
-        for name, path in found.items():
-            assert serve(f"policy={name}", f"output={path}", *SHORT) == 0
+    found = {name: folder / name for name in ("cast", "treespark")}
+    for name, path in found.items():
+        assert serve(f"policy={name}", f"output={path}", *SHORT) == 0
     return found
 
 
@@ -91,12 +65,6 @@ def prompts_file(folder) -> Path:
     return path
 
 
-def plain_text(pair, tokens: list[int], most: int) -> str:
-    """Greedy decoding without a cache, one full forward pass a token."""
-    outputs, _ = decode(pair.target.model, [tokens], most)
-    return pair.tokenizer.decode(outputs[0])
-
-
 def test_texts_are_those_of_plain_decoding(pair, runs):
     corpus = corpus_prompts(pair, ("arithmetic", "report"), 30, 20_261)
     plain = {}
@@ -106,8 +74,9 @@ def test_texts_are_those_of_plain_decoding(pair, runs):
         for line in found:
             index = line["prompt"]
             assert corpus[index].split == 2  # policies are fitted on the others
-            if index not in plain:
-                plain[index] = plain_text(pair, corpus[index].tokens, 12)
+            if index not in plain:  # greedy decoding without a cache, a full forward pass a token
+                outputs, _ = decode(pair.target.model, [corpus[index].tokens], 12)
+                plain[index] = pair.tokenizer.decode(outputs[0])
             assert line["text"] == plain[index]
 
 
@@ -157,12 +126,6 @@ def test_tables_and_lines_agree(runs):
         assert np.all((named > 0) & (named <= seconds["host"] + 1e-9))
 
 
-def test_the_clock_stands_still_while_a_hook_runs():
-    server = SimpleNamespace(_begun=time.perf_counter())
-    LiveServer._tell(server, time.sleep, 0.2)
-    assert time.perf_counter() - server._begun < 0.15
-
-
 def test_analysis_puts_live_runs_in_one_table(runs, capsys):
     assert analyse([*map(str, runs.values()), "--no-figures", "--format", "csv"]) == 0
     rows = capsys.readouterr().out.splitlines()[1:]
@@ -192,10 +155,8 @@ def test_a_file_in_an_open_loop_writes_the_same_draws_whatever_the_policy(prompt
     for policy, rate in (("autoregressive", "inf"), ("cast", "200")):
         path = folder / f"drawn_{policy}"
         words = ("temperature=1", "trace=small_semi_t1", "max_new_tokens=9", "burstiness=2")
-        file = f"prompts={prompts_file}"
-        assert (
-            serve(f"policy={policy}", file, f"output={path}", f"request_rate={rate}", *words) == 0
-        )
+        words += (f"prompts={prompts_file}", f"output={path}", f"request_rate={rate}")
+        assert serve(f"policy={policy}", *words) == 0
         found = lines_of(path)
         texts.append({line["prompt"]: (line["text"], line["domain"]) for line in found})
         assert sorted(line["prompt"] for line in found) == [0, 1, 2, 3]  # each line once
@@ -278,55 +239,3 @@ def test_which_errors_are_lack_of_memory():
         raise RuntimeError(cpu)
     with pytest.raises(RuntimeError, match="shapes differ"), enough_memory(lambda: ""):
         raise RuntimeError("shapes differ")
-
-
-REFUSED = {
-    "policy=none": f"policy is 'none'; accepted: {', '.join(POLICIES)}\n",
-    "policy.width=-1": "width",
-    "seed=-1": "seed is -1; accepted",
-    "goodput=ttft": "goodput is 'ttft'; accepted: pairs",
-    "drafter=ngram": "drafter is 'ngram'; accepted: block, semi_autoregressive",
-    "server.lag=1": "server.lag is 1; accepted live: 0",
-    "trace.split=test": "trace.split is 'test'; accepted: calibration, tuning, report",
-    "trace.domains=[law]": "trace.domains is 'law'; accepted: arithmetic, report",
-    "trace.recording=absent": "absent: no such recording",
-    "latency.profile=absent": "absent",
-    "prompts=absent.jsonl": "absent.jsonl: unreadable (No such file or directory); accepted",
-    "target=some/model": "prompts is None with target 'some/model'; accepted: a JSONL file",
-    "output=file": "output is 'file', a file; accepted: a folder, or a new name",
-}
-
-
-@pytest.mark.parametrize("word", REFUSED)
-def test_settings_are_refused_before_a_model_is_loaded(word, here, monkeypatch, capsys):
-    monkeypatch.setattr(live, "load_live", lambda config: pytest.fail("a model was loaded"))
-    (here / "file").touch()
-    assert serve(word) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("error: ")
-    assert REFUSED[word] in said
-    assert said.count("\n") == 1
-    assert [path.name for path in here.iterdir()] == ["file"]
-
-
-def test_a_recording_of_another_pair_is_refused(pair, here, capsys):
-    assert serve("drafter=block") == 2
-    said = capsys.readouterr().err
-    assert "drafter.kind is 'semi_autoregressive'; accepted: 'block'" in said
-    assert not list(here.iterdir())
-    recording, drafter = find_recording("small_semi_t0"), pair.drafters["semi_autoregressive"]
-    wide = SimpleNamespace(name="wide", target=SimpleNamespace(vocab_size=9))
-    with pytest.raises(InputError, match="vocab_size is 2048; accepted: 9, a recording of wide"):
-        live.check_recording(recording, wide, drafter)
-    deep = SimpleNamespace(name="deep", kind=drafter.kind, depths=8)
-    with pytest.raises(InputError, match="depths is 7; accepted: 8"):
-        live.check_recording(recording, pair, deep)
-
-
-def test_a_prompt_longer_than_the_context_is_refused(here, capsys):
-    (here / "long.jsonl").write_text(json.dumps({"prompt": "many words " * 900}) + "\n")
-    assert serve("prompts=long.jsonl") == 2
-    said = capsys.readouterr().err
-    assert "long.jsonl, line 1: " in said
-    assert "max_new_tokens 60; accepted: together at most 992" in said
-    assert [path.name for path in here.iterdir()] == ["long.jsonl"]
