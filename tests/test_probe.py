@@ -4,29 +4,23 @@ from __future__ import annotations
 
 import json
 import platform
-from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hydra import compose, initialize_config_dir
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from omegaconf import OmegaConf
 from scipy.optimize import isotonic_regression
 
 torch = pytest.importorskip("torch")
 
 from real_runner.app import main
 from real_runner.engine.engine import Engine, Settings
-from real_runner.models.loading import load_live
 from real_runner.probing.grid import Grid, PrefillCell, Samples, StepCell, cells_of, one_pass
 from real_runner.probing.measure import DoesNotFit, Probe, made_up_trees
-from real_runner.probing.profile import assemble, profile_of
-from real_runner.settings import live_settings
-from real_runner.tasks import probe as task
+from real_runner.probing.profile import assemble
 from real_runner.tasks.probe import command_line
-from simulator.cli.survey import CONF
 from simulator.cost import Source, StepCost, read_profile
 from simulator.engine.inputs import load_recording
 from simulator.results.summary import what_if_reason
@@ -45,44 +39,36 @@ TINY = [
     "probe.repeats=3",
     "probe.passes=2",
 ]
+PROFILE, PARTIAL = Path("out/tiny.csv"), Path("out/tiny.partial.jsonl")
 CELLS = [StepCell(2, 8, 2), StepCell(2, 8, 4), StepCell(2, 8, 8), PrefillCell(5)]
-
-
-@pytest.fixture(scope="module")
-def pair():
-    names = ("pair", "target", "drafter", "threads")
-    return load_live({**dict.fromkeys(names), "device": "cpu", "dtype": "float32"})
-
-
-@pytest.fixture
-def loaded(pair, here, monkeypatch):
-    """The command line in an empty folder, with the pair at hand."""
-    monkeypatch.setattr(task, "load_live", lambda config: pair)
-    return here
 
 
 # ---- which cells
 
 
-def test_edges_stand_on_either_side_of_a_jump():
-    grid = Grid((2,), (1, 3, 16), (8,), (4,), edges=True, edge_tokens=32)
-    # 2 * (1, 3, 16); 16 and 32 with neighbours, without 33, which is beyond 2 * 16
-    steps = [StepCell(2, 8, total) for total in (2, 6, 15, 16, 17, 31, 32)]
-    assert cells_of(grid, "ragged") == [*steps, PrefillCell(4)]
+SIXTEENS, BIG = range(16, 129, 16), (192, 256, 320, 384, 448, 512, 640, 768, 896, 1024)
 
 
-def test_dense_steps_are_multiples_of_the_batch():
-    grid = Grid((3,), (1, 8), (8, 5), edges=True, edge_tokens=16)
-    totals = [3, 6, 15, 18, 24]  # 6 and 3 around the graph of 5, 15 and 18 around 16
-    assert cells_of(grid, "dense", (5,)) == [StepCell(3, p, t) for p in (5, 8) for t in totals]
-
-
-def test_edges_of_every_size_are_covered():
-    grid = Grid((1,), (1, 4096), (8,), edges=True, edge_tokens=1024)
-    totals = {cell.total for cell in cells_of(grid, "ragged")}
-    sixteens, big = range(16, 129, 16), {192, 256, 320, 384, 448, 512, 640, 768, 896, 1024}
-    jumps = {*sixteens, *big}
-    assert totals == {1, 4096} | {jump + d for jump in jumps for d in (-1, 0, 1)}
+@pytest.mark.parametrize(
+    ("grid", "packing", "graph_sizes", "totals"),
+    [
+        # 2 * (1, 3, 16); 16 and 32 with neighbours, without 33, which is beyond 2 * 16
+        (Grid((2,), (1, 3, 16), (8,), (4,), True, 32), "ragged", (), [2, 6, 15, 16, 17, 31, 32]),
+        # multiples of the batch: 6 and 3 around the graph of 5, 15 and 18 around 16
+        (Grid((3,), (1, 8), (8, 5), (), True, 16), "dense", (5,), [3, 6, 15, 18, 24]),
+        (
+            Grid((1,), (1, 4096), (8,), (), True, 1024),
+            "ragged",
+            (),
+            sorted({1, 4096, *(jump + d for jump in (*SIXTEENS, *BIG) for d in (-1, 0, 1))}),
+        ),
+    ],
+)
+def test_cells_stand_on_either_side_of_a_jump(grid, packing, graph_sizes, totals):
+    (batch,) = grid.batches
+    steps = [StepCell(batch, prefix, t) for prefix in sorted(grid.prefixes) for t in totals]
+    prompts = [PrefillCell(tokens) for tokens in grid.prompt_tokens]
+    assert cells_of(grid, packing, graph_sizes) == [*steps, *prompts]
 
 
 @given(st.integers(1, 40), st.integers(0, 300))
@@ -94,7 +80,7 @@ def test_packed_tokens_are_spread_evenly(batch, nodes):
     assert packed.min() >= 1
 
 
-def test_passes_share_cells_and_repeats():
+def test_a_pass_has_every_cell_in_an_order_of_its_own():
     passes = [one_pass(CELLS * 5, 7, index) for index in range(3)]
     assert all(sorted(map(str, one)) == sorted(map(str, CELLS * 5)) for one in passes)
     assert passes[0] != passes[1]
@@ -102,29 +88,6 @@ def test_passes_share_cells_and_repeats():
 
 
 # ---- from samples to rows
-
-
-def least_squares(values, weights) -> float:
-    """Smallest weighted error of non-decreasing values, over all ways to cut into blocks."""
-    errors = []
-    for cuts in range(1 << (len(values) - 1)):
-        ends = [i + 1 for i in range(len(values) - 1) if cuts >> i & 1]
-        blocks = [slice(a, b) for a, b in pairwise([0, *ends, len(values)])]
-        means = [np.average(values[b], weights=weights[b]) for b in blocks]
-        if all(low <= high for low, high in pairwise(means)):
-            parts = zip(blocks, means)
-            errors.append(sum((weights[b] * (values[b] - mean) ** 2).sum() for b, mean in parts))
-    return min(errors)
-
-
-@settings(max_examples=80, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 12), st.integers(1, 9)), min_size=1, max_size=7))
-def test_pooling_is_the_nearest_curve_that_never_falls(points):
-    values, weights = np.array(points, float).T
-    pooled = isotonic_regression(values, weights=weights).x
-    assert (np.diff(pooled) >= 0).all()
-    error = (weights * (values - pooled) ** 2).sum()
-    assert error == pytest.approx(least_squares(values, weights), abs=1e-9)
 
 
 def made_up() -> dict:
@@ -192,13 +155,24 @@ def test_one_depth_has_room_for_any_number_of_nodes():
     assert (table.parent == -1).all()
 
 
+def spied(monkeypatch, owner, name, calls, seen) -> None:
+    """Note (name, seen(arguments)) before every call."""
+    plain = getattr(owner, name)
+
+    def call(*args, **more):
+        calls.append((name, seen(*args)))
+        return plain(*args, **more)
+
+    monkeypatch.setattr(owner, name, call)
+
+
 @pytest.mark.parametrize(("packing", "total"), [("ragged", 8), ("dense", 9)])
 @pytest.mark.parametrize("kind", ["semi_autoregressive", "block"])
 def test_a_step_drafts_and_verifies_in_turn(pair, monkeypatch, packing, total, kind):
     """Calls in the order of a live step, on an unchanged state, over exactly `total` tokens."""
     calls = []
     for name in ("draft", "verify"):
-        spied(monkeypatch, Engine, name, calls, lambda engine: engine.length.tolist())
+        spied(monkeypatch, Engine, name, calls, lambda engine, *_: engine.length.tolist())
     probe = Probe(pair, pair.drafters[kind], Settings(packing=packing))
     spied(monkeypatch, type(pair.target), "forward", calls, lambda _, tokens, *rest: tokens.numel())
     samples = probe.measure(StepCell(3, 16, total), 1, 2)
@@ -208,56 +182,30 @@ def test_a_step_drafts_and_verifies_in_turn(pair, monkeypatch, packing, total, k
     assert min(samples.verify_s + samples.draft_s) > 0
 
 
-def spied(monkeypatch, owner, name, calls, seen) -> None:
-    """Note (name, seen(arguments)) before every call."""
-    plain = getattr(owner, name)
-
-    def call(*args):
-        calls.append((name, seen(*args) if name == "forward" else seen(args[0])))
-        return plain(*args)
-
-    monkeypatch.setattr(owner, name, call)
-
-
 def test_every_draft_takes_in_the_last_round(pair, monkeypatch):
-    taken = []
-    plain = Engine._extend
-
-    def extend(engine, states, row, position):
-        taken.append((states.shape, row.tolist(), position.tolist()))
-        plain(engine, states, row, position)
-
-    monkeypatch.setattr(Engine, "_extend", extend)
-    drafter = pair.drafters["block"]
+    calls, drafter = [], pair.drafters["block"]
+    spied(
+        monkeypatch, Engine, "_extend", calls,
+        lambda _, states, row, position: (states.shape, row.tolist(), position.tolist()),
+    )  # fmt: skip
     Probe(pair, drafter).measure(StepCell(2, 10, 4), 1, 1)
     shape = (6, len(drafter.taps) * pair.target.width)
-    assert taken == [(shape, [0, 0, 0, 1, 1, 1], [7, 8, 9] * 2)] * 2
+    assert calls == [("_extend", (shape, [0, 0, 0, 1, 1, 1], [7, 8, 9] * 2))] * 2
 
 
-def test_plain_decoding_drafts_nothing(pair, monkeypatch):
-    monkeypatch.setattr(Engine, "draft", lambda engine: pytest.fail("drafted"))
-    samples = Probe(pair, pair.drafters["block"]).measure(StepCell(2, 8, 2), 0, 3)
-    assert len(samples.verify_s) == 3
-    assert samples.draft_s == ()
-
-
-def test_prompts_are_admitted_and_released(pair, monkeypatch):
-    batches = []
-    plain = Engine.admit
-
-    def admit(engine, prompt, seed):
-        batches.append((engine.batch, len(prompt)))
-        return plain(engine, prompt, seed)
-
-    monkeypatch.setattr(Engine, "admit", admit)
-    samples = Probe(pair, pair.drafters["block"]).measure(PrefillCell(11), 1, 2)
-    assert batches == [(0, 11)] * 3
-    assert len(samples.prefill_s) == 2
+def test_plain_steps_draft_nothing_and_prompts_are_admitted_and_released(pair, monkeypatch):
+    calls, probe = [], Probe(pair, pair.drafters["block"])
+    spied(monkeypatch, Engine, "draft", calls, lambda engine: None)
+    spied(monkeypatch, Engine, "admit", calls, lambda engine, prompt: (engine.batch, len(prompt)))
+    samples = probe.measure(StepCell(2, 8, 2), 0, 3)
+    assert (len(samples.verify_s), samples.draft_s, calls) == (3, (), [])
+    assert len(probe.measure(PrefillCell(11), 1, 2).prefill_s) == 2
+    assert calls == [("admit", (0, 11))] * 3
 
 
 def test_one_engine_serves_the_whole_grid(pair, monkeypatch):
     probe, made = Probe(pair, pair.drafters["block"]), []
-    spied(monkeypatch, Probe, "_make", made, lambda _: None)
+    spied(monkeypatch, Probe, "_make", made, lambda *_: None)
     cells = probe.cells(Grid((1, 2), (1, 2), (4, 8), (5,)))
     for cell in cells:
         probe.measure(cell, 0, 1)
@@ -304,20 +252,21 @@ def test_sizes_beyond_the_model_are_refused(pair):
 # ---- the task
 
 
-def test_a_profile_is_written_and_priced(loaded, pair, capsys):
+def test_a_profile_is_written_and_priced(loaded, here, capsys):
     assert main([*TINY, "probe.keep_samples=true"]) == 0
     assert "wrote out/tiny.csv" in capsys.readouterr().out
     endings = ("csv", "draft.csv", "partial.jsonl", "prefill.csv", "yaml")
-    assert sorted(path.name for path in (loaded / "out").iterdir()) == [
+    assert sorted(path.name for path in PROFILE.parent.iterdir()) == [
         f"tiny.{ending}" for ending in endings
     ]
-    profile = read_profile(loaded / "out" / "tiny.csv")
-    entries = lines(loaded)[1:]
+    profile = read_profile(PROFILE)
+    entries = lines()[1:]
     assert counted(entries) == {(*key(cell), index): 1 for cell in CELLS for index in (0, 1)}
     cost = StepCost(profile)
     plain = cost.step(np.array([1, 1]), np.array([8, 8]), drafted=False, tree=False)
     assert plain.source == Source.MEASURED
-    assert plain.verify_s == pytest.approx(sample_median(entries, CELLS[0]), abs=2e-9)
+    medians = [np.median(times(entries, one)) for one in CELLS[:3]]
+    assert plain.verify_s == pytest.approx(isotonic_regression(medians).x[0], abs=2e-9)
     drafted = cost.step(np.array([2, 2]), np.array([8, 8]), drafted=True, tree=True)
     assert drafted.source == Source.MEASURED
     seconds = [one for entry in entries if entry["kind"] == "step" for one in entry["draft_s"]]
@@ -326,12 +275,6 @@ def test_a_profile_is_written_and_priced(loaded, pair, capsys):
     prefill = [one for entry in entries for one in entry["prefill_s"]]
     assert cost.prefill_s(5) == pytest.approx(np.median(prefill), abs=2e-9)
     assert (np.diff([row.verify_ms for row in profile.verify]) >= 0).all()
-
-
-def sample_median(entries, cell) -> float:
-    """Of a plain cell: the smallest total, which pooling may only lower with the next."""
-    known = [np.median(times(entries, one)) for one in CELLS[:3]]
-    return isotonic_regression(known).x[CELLS.index(cell)]
 
 
 def times(entries, cell) -> list[float]:
@@ -345,9 +288,8 @@ def key(cell) -> tuple:
     return ("step", cell.batch, cell.prefix, cell.total)
 
 
-def lines(folder) -> list[dict]:
-    text = (folder / "out" / "tiny.partial.jsonl").read_text()
-    return [json.loads(line) for line in text.splitlines()]
+def lines() -> list[dict]:
+    return [json.loads(line) for line in PARTIAL.read_text().splitlines()]
 
 
 def counted(entries) -> dict:
@@ -356,10 +298,10 @@ def counted(entries) -> dict:
     return {one: found.count(one) for one in found}
 
 
-def test_the_header_says_where_the_times_come_from(loaded, pair):
+def test_the_header_says_where_the_times_come_from(loaded, here, pair):
     assert main(TINY) == 0
-    assert not (loaded / "out" / "tiny.partial.jsonl").exists()
-    profile = read_profile(loaded / "out" / "tiny.csv")
+    assert not PARTIAL.exists()
+    profile = read_profile(PROFILE)
     header = profile.header
     assert (header.kind, header.num_gpus, header.dtype) == ("measured", 1, "float32")
     assert (header.engine, header.graph_sizes, header.license) == ("eager", (), "MIT")
@@ -378,25 +320,13 @@ def test_the_header_says_where_the_times_come_from(loaded, pair):
         for table in ("verify", "draft", "prefill")
         for kind in ("median", "worst")
     }
-    text = (loaded / "out" / "tiny.yaml").read_text()
-    assert str(loaded) not in text
+    text = PROFILE.with_suffix(".yaml").read_text()
+    assert str(here) not in text
     assert "out" not in header.command.split("=")
     assert len(platform.node()) < 4 or platform.node() not in text
     recording = load_recording({"recording": "small_block_t0"})
     job = SimpleNamespace(recording=recording, cost=StepCost(profile))
     assert what_if_reason(job) is None
-
-
-def test_a_profile_in_memory_reads_back_equal(pair):
-    probe = Probe(pair, pair.drafters["block"])
-    samples = {}
-    for index in range(2):
-        for cell in one_pass(CELLS, 1, index):
-            samples[cell] = samples.get(cell, Samples()) + probe.measure(cell, 0, 1)
-    profile = profile_of(probe, samples)
-    assert [row.packed_tokens_total for row in profile.verify] == [2, 4, 8]
-    assert StepCost(profile).prefill_s(5) > 0
-    assert profile.header.drafter["tokens_per_request"] == pair.drafters["block"].slots
 
 
 def interrupted_after(monkeypatch, count) -> list:
@@ -413,59 +343,50 @@ def interrupted_after(monkeypatch, count) -> list:
     return seen
 
 
-def test_an_interrupted_probe_goes_on(loaded, monkeypatch, capsys):
+def test_an_interrupted_probe_goes_on(loaded, here, monkeypatch, capsys):
     with monkeypatch.context() as patch:
         interrupted_after(patch, 5)
         assert main(TINY) == 130
     told = capsys.readouterr()
     assert "samples are kept in out/tiny.partial.jsonl" in told.out
-    assert not (loaded / "out" / "tiny.csv").exists()
-    assert len(lines(loaded)) == 6
-    partial = loaded / "out" / "tiny.partial.jsonl"
-    with partial.open("a") as file:
+    assert not PROFILE.exists()
+    assert len(lines()) == 6
+    with PARTIAL.open("a") as file:
         file.write('{"kind": "step", "cell": [2, 8')  # cut short by a crash
     seen = interrupted_after(monkeypatch, -1)
     assert main([*TINY, "probe.keep_samples=true"]) == 0
     assert len(seen) == 3
     assert "going on" in capsys.readouterr().out
-    entries = lines(loaded)[1:]
+    entries = lines()[1:]
     assert counted(entries) == {(*key(cell), index): 1 for cell in CELLS for index in (0, 1)}
     assert [len(times(entries, cell)) for cell in CELLS[:3]] == [3, 3, 3]
 
 
-@pytest.mark.parametrize(
-    ("word", "message"),
-    [
-        ("probe.repeats=4", "probe.repeats 3, now 4"),
-        ("probe.prefixes=[8,9]", "probe.prefixes [8], now [8, 9]"),
-        ("packing=dense", "packing 'ragged', now 'dense'"),
-        ("drafter=block", "drafter 'specsim-small-semi"),
-    ],
-)
-def test_samples_of_other_settings_are_left_alone(loaded, monkeypatch, capsys, word, message):
+OTHER = {
+    "probe.repeats=4": "measured with probe.repeats 3, now 4",
+    "probe.prefixes=[8,9]": "measured with probe.prefixes [8], now [8, 9]",
+    "packing=dense": "measured with packing 'ragged', now 'dense'",
+    "drafter=block": "measured with drafter 'specsim-small-semi",
+}
+
+
+def test_samples_of_other_settings_or_kinds_are_left_alone(loaded, here, monkeypatch, capsys):
     interrupted_after(monkeypatch, 1)
     assert main(TINY) == 130
-    before = (loaded / "out" / "tiny.partial.jsonl").read_bytes()
-    capsys.readouterr()
-    assert main([*TINY, word]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: out/tiny.partial.jsonl: measured with ")
-    assert message in line
-    assert (loaded / "out" / "tiny.partial.jsonl").read_bytes() == before
+    kinds = "[]\n", "not JSON\n", '{"format": "other", "version": 1}\n'
+    known = "accepted: samples of an interrupted probe"
+    tries = [(PARTIAL.read_text(), word, message) for word, message in OTHER.items()]
+    for text, word, message in [*tries, *((kind, "seed=0", known) for kind in kinds)]:
+        PARTIAL.write_text(text)
+        capsys.readouterr()
+        assert main([*TINY, word]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"error: {PARTIAL}: ")
+        assert message in line
+        assert PARTIAL.read_text() == text
 
 
-@pytest.mark.parametrize("text", ["[]\n", "not JSON\n", '{"format": "other", "version": 1}\n'])
-def test_a_file_of_another_kind_is_refused(loaded, capsys, text):
-    path = loaded / "out" / "tiny.partial.jsonl"
-    path.parent.mkdir()
-    path.write_text(text)
-    assert main(TINY) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "out/tiny.partial.jsonl: accepted: samples of an interrupted probe" in line
-    assert path.read_text() == text
-
-
-def test_cells_that_do_not_fit_are_left_out(loaded, monkeypatch, capsys):
+def test_cells_that_do_not_fit_are_left_out(loaded, here, monkeypatch, capsys):
     plain, tried = Engine.verify, []
 
     def verify(engine, table, width, *rest):
@@ -478,7 +399,7 @@ def test_cells_that_do_not_fit_are_left_out(loaded, monkeypatch, capsys):
     words = [*TINY, "probe.batches=[1,2]"]
     assert main(words) == 0
     # one request: totals 1, 2 and 4, of which 4 goes; two: 2, 4 and 8, of which 4 and 8 go
-    profile = read_profile(loaded / "out" / "tiny.csv")
+    profile = read_profile(PROFILE)
     rows = [(row.batch, row.packed_tokens_total) for row in profile.verify]
     assert rows == [(1, 1), (1, 2), (2, 2)]
     assert [row.batch for row in profile.draft] == [1]
@@ -504,45 +425,3 @@ def test_the_command_is_told_without_places(tmp_path):
         f"python -m real_runner task=probe pair={tmp_path.name} threads=2 packing=dense "
         "probe.batches=[1,4] probe.edges=true"
     )
-
-
-@pytest.fixture(scope="module")
-def config():
-    """The configuration of TINY."""
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        return OmegaConf.to_container(compose("real_runner", TINY), resolve=True)
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "message"),
-    [
-        ("probe.batches", [1, 1], "whole numbers from 1 to 100000, every one once"),
-        ("probe.packed_per_request", [1], "whole numbers from 1 to 8192, one of them above 1"),
-        ("probe.passes", 4, "probe.passes is 4; accepted: 1 to probe.repeats, 3"),
-        ("probe.name", "a/b", "probe.name is 'a/b'; accepted: text, or null, a name without"),
-        ("probe", 3, "probe is 3; accepted: a mapping"),
-    ],
-)
-def test_bad_settings_are_refused(config, key, value, message):
-    node, _, name = key.rpartition(".")
-    changed = {**config, node: {**config[node], name: value}} if node else {**config, name: value}
-    with pytest.raises(InputError) as caught:
-        live_settings(changed)
-    assert message in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("word", "message"),
-    [
-        ("probe.batches=[]", "probe.batches is []; accepted"),
-        ("+probe.colour=red", "unknown key probe.colour; accepted: probe.name, probe.shape"),
-        ("probe.colour=red", "unknown key probe.colour"),
-    ],
-)
-def test_a_refusal_is_one_line_before_any_model(here, monkeypatch, capsys, word, message):
-    monkeypatch.setattr(task, "load_live", lambda config: pytest.fail("loaded"))
-    assert main([*TINY, word]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: ")
-    assert message in line
-    assert list(here.iterdir()) == []
