@@ -8,20 +8,26 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from traces.common.errors import InputError
-from traces.importers.command import add_import, run_import
+from traces.common.files import disk_line
+from traces.importers.command import add_import
 from traces.importers.files import printable
 from traces.recordings.catalog import find_recording, known_recordings
 from traces.recordings.summary import describe, one_line
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; the exit status is 2 when any input is refused."""
+    """Run the command; the exit status is 2 when any input is refused, or a disk does not write."""
     args = _parser().parse_args(argv)
-    if args.command == "inspect":
-        return _inspect(args.file)
-    if args.command == "import":
-        return _import(args)
-    return _validate(args.files)
+    try:
+        return args.run(args)
+    except InputError as error:
+        line = printable(str(error))
+    except OSError as error:
+        line = disk_line(error)
+        if line is None:
+            raise
+    print(f"error: {line}", file=sys.stderr)
+    return 2
 
 
 class _Parser(argparse.ArgumentParser):
@@ -41,18 +47,16 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     inspect = commands.add_parser("inspect", help="say what a recording holds")
     inspect.add_argument("file", metavar="FILE")
+    inspect.set_defaults(run=_inspect)
     validate = commands.add_parser("validate", help="check recordings, one line for each")
     validate.add_argument("files", metavar="FILE", nargs="+")
+    validate.set_defaults(run=_validate)
     add_import(commands)
     return parser
 
 
-def _inspect(name: str) -> int:
-    try:
-        recording = find_recording(name)
-    except InputError as error:
-        print(f"error: {printable(str(error))}", file=sys.stderr)
-        return 2
+def _inspect(args: argparse.Namespace) -> int:
+    recording = find_recording(args.file)
     print(describe(recording))
     lacks = recording.meta.get("lacks")  # of an imported one
     for text in lacks if isinstance(lacks, list) else ():
@@ -60,19 +64,10 @@ def _inspect(name: str) -> int:
     return 0
 
 
-def _import(args: argparse.Namespace) -> int:
-    try:
-        run_import(args)
-    except InputError as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    return 0
-
-
-def _validate(names: Sequence[str]) -> int:
+def _validate(args: argparse.Namespace) -> int:
     """Checks every file, also after a bad one."""
     status = 0
-    for name in names:
+    for name in args.files:
         try:
             print(f"{name}: ok ({one_line(find_recording(name))})", flush=True)
         except InputError as error:

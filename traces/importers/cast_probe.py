@@ -15,8 +15,9 @@ from traces.common.errors import InputError
 from traces.importers import profile as profile_options
 from traces.importers.files import InputFile, read_sources
 from traces.importers.node import Node, is_number
-from traces.importers.profile import DraftTime, Times, VerifyTime, checked_count, write_profile
+from traces.importers.profile import Times, checked_count
 from traces.importers.report import ImportReport, counted, read_line
+from traces.profiles.tables import DraftRow, VerifyRow
 
 HELP = "CAST's latency probes (JSON), single or batched -> a latency profile, NAME.csv"
 LAYOUTS = ("auto", "single", "batched")
@@ -29,8 +30,8 @@ class Probe:
 
     source: InputFile
     batched: bool
-    verify: list[VerifyTime]
-    draft: list[DraftTime]
+    verify: list[VerifyRow]
+    draft: list[DraftRow]
     unused: tuple[str, ...]
 
 
@@ -56,12 +57,12 @@ def run(args: argparse.Namespace) -> ImportReport:
         InputError: naming file, key path and value.
     """
     sources = read_sources(args.files)
-    facts = profile_options.read_options(args, sources)
+    profile_options.check_options(args, sources)
     context = checked_count("--context", args.context, MOST_PREFIX)
     probes = [_read(source, args.layout, context) for source in sources]
     times = _times(probes, args.draft_ms, context)
-    written = write_profile(args.out, facts, sources, times)
-    return ImportReport(tuple(map(_line, probes)), times.lacks, tuple(written))
+    written = profile_options.write(args, sources, times)
+    return ImportReport(tuple(map(_line, probes)), times.lacks, written)
 
 
 def _read(source: InputFile, layout: str, context: int | None) -> Probe:
@@ -80,7 +81,7 @@ def _read(source: InputFile, layout: str, context: int | None) -> Probe:
 def _single(source: InputFile, root: Node, keys: dict[str, Node]) -> Probe:
     verify_ms = root.require("verify_ms", "an object with KV prefixes as keys")
     verify = [
-        VerifyTime(1, prefix, packed, node.ms())
+        VerifyRow(1, prefix, packed, node.ms(), captured=False)
         for prefix, by_packed in verify_ms.by_size("a KV prefix", most=MOST_PREFIX)
         for packed, node in by_packed.by_size("packed tokens")
     ]
@@ -88,7 +89,7 @@ def _single(source: InputFile, root: Node, keys: dict[str, Node]) -> Probe:
     if "draft_ms" in keys:
         prefixes = sorted({row.kv_prefix_tokens for row in verify})
         draft = [
-            DraftTime(1, prefix, node.ms())
+            DraftRow(1, prefix, node.ms())
             for prefix, node in _by_size_or_one(keys["draft_ms"], "a KV prefix", prefixes[0])
         ]
     unused = tuple(set(keys) - {"verify_ms", "draft_ms"})
@@ -101,11 +102,11 @@ def _batched(source: InputFile, root: Node, keys: dict[str, Node], context: int)
         table, unused = keys["verify_ms"], tuple(set(keys) - {"verify_ms", "draft_ms"})
         if "draft_ms" in keys:
             draft = [
-                DraftTime(batch, context, node.ms())
+                DraftRow(batch, context, node.ms())
                 for batch, node in _by_size_or_one(keys["draft_ms"], "a batch", 1)
             ]
     verify = [
-        VerifyTime(batch, context, nodes + 1, node.ms())
+        VerifyRow(batch, context, batch * (nodes + 1), node.ms(), captured=False)
         for batch, by_nodes in table.by_size("a batch")
         for nodes, node in by_nodes.by_size("draft nodes", least=0)
     ]
@@ -126,7 +127,7 @@ def _times(probes: Sequence[Probe], option: str | None, context: int | None) -> 
     given = profile_options.draft_option(option, sorted(set(without)) or [1])
     if given is not None:
         prefix = context or min(row.kv_prefix_tokens for row in verify)
-        draft += [DraftTime(batch, prefix, ms) for batch, ms in given.items()]
+        draft += [DraftRow(batch, prefix, ms) for batch, ms in given.items()]
     if not draft:
         raise InputError(
             f"{probes[0].source.path}: no draft times (draft_ms); accepted: a probe that has them, "
@@ -135,7 +136,7 @@ def _times(probes: Sequence[Probe], option: str | None, context: int | None) -> 
     return Times(verify, draft, tuple(_lacks(verify, draft, given is not None)))
 
 
-def _lacks(verify: Sequence[VerifyTime], draft: Sequence[DraftTime], given: bool) -> list[str]:
+def _lacks(verify: Sequence[VerifyRow], draft: Sequence[DraftRow], given: bool) -> list[str]:
     batches = {row.batch for row in verify}
     prefixes = {row.kv_prefix_tokens for row in verify}
     lacks = ["host work between the two passes", "prefill times"]

@@ -42,9 +42,10 @@ def add_import(commands: argparse._SubParsersAction) -> None:
         ending = _OUT.get(name, ".json")
         own.add_argument("--out", required=True, type=Path, help=f"path that ends in {ending}")
         module.add_arguments(own)
+        own.set_defaults(run=run_import)
 
 
-def run_import(args: argparse.Namespace) -> None:
+def run_import(args: argparse.Namespace) -> int:
     """Import and say what was read, what is lacking, what was written and what may be a mistake.
 
     Raises:
@@ -55,3 +56,4 @@ def run_import(args: argparse.Namespace) -> None:
         print(printable(line))
     for line in report.warnings:
         print(f"warning: {printable(line)}", file=sys.stderr)
+    return 0

@@ -1,18 +1,16 @@
-"""Reading the files of others, and writing ours in one go."""
+"""The files of others, read whole, and paths for ours."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from traces.common.errors import InputError
-from traces.common.files import named
 from traces.importers.node import Node
 from traces.workloads.json import DECODER, FAULTS, fault_text
 
@@ -115,31 +113,6 @@ def check_out(
     for path in (out, *map(out.with_suffix, beside)):
         if path.is_dir():
             raise InputError(f"--out is {out}, and {path} a folder; accepted: paths of files")
-
-
-def write_all(writers: dict[Path, Callable[[Path], Any]]) -> None:
-    """Let every writer fill a temporary file beside its path, then rename all, in order.
-
-    Raises:
-        InputError: a folder that cannot be written to; then nothing is renamed.
-    """
-    temporary = {path: path.with_name(f".{path.name}.{os.getpid()}.tmp") for path in writers}
-    try:
-        for path, write in writers.items():
-            with named(path):
-                path.parent.mkdir(parents=True, exist_ok=True)
-                write(temporary[path])
-        for path, written in temporary.items():
-            with named(path):
-                os.replace(written, path)
-    except OSError as error:
-        raise InputError(
-            f"--out: {error.filename}: {error.strerror}; accepted: a path to write to"
-        ) from None
-    finally:
-        for written in temporary.values():
-            with suppress(OSError):  # the disk's, which was said already
-                written.unlink(missing_ok=True)
 
 
 def printable(text: str) -> str:

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from traces.common.errors import MOST, InputError, near
-from traces.importers.files import InputFile, check_out, printable, read_sources, write_all
+from traces.common.files import replacing
+from traces.importers.files import InputFile, check_out, printable, read_sources
 from traces.importers.node import Node, is_number
 from traces.importers.profile import checked_count, checked_texts
 
@@ -81,7 +82,7 @@ def write_points(
     lacks: Sequence[str],
     points: Sequence[Point],
 ) -> None:
-    """Write the file under a temporary name and rename it; InputError for an unusable path."""
+    """Write the file under a temporary name and rename it."""
     content = {
         "format": FORMAT,
         "version": VERSION,
@@ -92,7 +93,9 @@ def write_points(
         "points": [_plain(point) for point in points],
     }
     text = json.dumps(content, indent=2, allow_nan=False) + "\n"
-    write_all({path: lambda temporary: temporary.write_text(text, encoding="utf-8")})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
 
 
 def _plain(point: Point) -> dict[str, Any]:

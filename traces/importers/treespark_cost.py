@@ -10,8 +10,9 @@ import argparse
 from traces.common.errors import InputError
 from traces.importers import profile as profile_options
 from traces.importers.files import InputFile, read_sources
-from traces.importers.profile import DraftTime, Times, VerifyTime, checked_count, write_profile
+from traces.importers.profile import Times, checked_count
 from traces.importers.report import ImportReport, counted, read_line
+from traces.profiles.tables import DraftRow, VerifyRow
 
 HELP = "TreeSpark's cost model (JSON) -> a latency profile, NAME.csv"
 
@@ -34,7 +35,7 @@ def run(args: argparse.Namespace) -> ImportReport:
     sources = read_sources(args.files)
     if len(sources) > 1:
         raise InputError(f"{sources[1].path}: a second file; accepted: one cost model a profile")
-    facts = profile_options.read_options(args, sources)
+    profile_options.check_options(args, sources)
     context = checked_count("--context", args.context)
     verify = _read(sources[0], context)
     batches = sorted({row.batch for row in verify})
@@ -43,15 +44,15 @@ def run(args: argparse.Namespace) -> ImportReport:
     lacks.append(f"KV prefixes other than {context} (given by --context)")
     if len(batches) == 1:
         lacks.append(f"batches other than {batches[0]}")
-    times = Times(verify, [DraftTime(b, context, ms) for b, ms in draft.items()], tuple(lacks))
-    written = write_profile(args.out, facts, sources, times)
+    times = Times(verify, [DraftRow(b, context, ms) for b, ms in draft.items()], tuple(lacks))
+    written = profile_options.write(args, sources, times)
     what = f"{counted(len(verify), 'verify time')} at {counted(len(batches), 'batch', 'batches')}"
-    return ImportReport((read_line(sources[0], what),), times.lacks, tuple(written))
+    return ImportReport((read_line(sources[0], what),), times.lacks, written)
 
 
-def _read(source: InputFile, context: int) -> list[VerifyTime]:
+def _read(source: InputFile, context: int) -> list[VerifyRow]:
     return [
-        VerifyTime(batch, context, packed, node.ms())
+        VerifyRow(batch, context, batch * packed, node.ms(), captured=False)
         for batch, by_packed in source.json().by_size("a batch")
         for packed, node in by_packed.by_size("packed tokens per request")
     ]

@@ -7,8 +7,9 @@ the same keys but for a few, which keep their own names.
 from __future__ import annotations
 
 import argparse
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from traces.importers import points as point_options
 from traces.importers.files import InputFile, printable
@@ -22,7 +23,6 @@ from traces.importers.points import (
     rate_of,
     write_points,
 )
-from traces.importers.rates import check_rates, is_checked
 from traces.importers.report import ImportReport, counted, read_line
 
 HELP = "results of vLLM's serving benchmark (--save-result) -> points FILE.json"
@@ -176,3 +176,54 @@ def _unfinished(points: Sequence[Point]) -> list[str]:
         if failed > 0:
             lacks.append(f"requests that failed ({failed:g} of {point.label})")
     return lacks
+
+
+# ---------------- Rates that a result states beside the counts and the seconds they come from.
+
+SECONDS = "duration"
+COUNTED = {  # a rate is the sum of these over `duration`, in vLLM's and in SGLang's benchmark
+    "request_throughput": ("completed",),
+    "output_throughput": ("total_output_tokens",),
+    "total_token_throughput": ("total_input_tokens", "total_output_tokens"),
+}
+_SLACK = 1e-6  # relative: sums of floats
+
+
+def check_rates(keys: Mapping[str, Node]) -> None:
+    """Hold every rate against its counts, as far as the result has them.
+
+    Raises:
+        InputError: a rate that is not their quotient, whatever the last digit of rate and seconds
+            was rounded to.
+    """
+    seconds = _count_of(keys, SECONDS)
+    for rate_name, names in COUNTED.items():
+        rate, counts = _count_of(keys, rate_name), [_count_of(keys, name) for name in names]
+        if not seconds or rate is None or None in counts:
+            continue
+        count = sum(counts)
+        shortest, longest = _rounded_to(seconds)
+        slowest, fastest = _rounded_to(rate)
+        least, most = count / longest, count / shortest if shortest > 0 else math.inf
+        if fastest < least or slowest > most:
+            keys[rate_name].refuse(
+                f"({' + '.join(names)}) / {SECONDS}, {count:g} / {seconds:g} = {count / seconds:g}"
+            )
+
+
+def is_checked(key: str, keys: Mapping[str, Node]) -> bool:
+    """Whether `check_rates` holds one of the result's rates against it."""
+    return any(key in (SECONDS, *names) and rate in keys for rate, names in COUNTED.items())
+
+
+def _count_of(keys: Mapping[str, Node], name: str) -> float | None:
+    """A number from 0; None where the result has none."""
+    value = keys[name].value if name in keys else None
+    return value if is_number(value) and 0 <= value < 1e300 else None
+
+
+def _rounded_to(value: float) -> tuple[float, float]:
+    """What may have been rounded to it: 12.45 to 12.55 for 12.5, 11.5 to 12.5 for 12."""
+    text = repr(value)
+    half = 0.0 if "e" in text else 0.5 * 10.0 ** -len(text.partition(".")[2])
+    return value * (1 - _SLACK) - half, value * (1 + _SLACK) + half

@@ -19,7 +19,7 @@ from traces.profiles.profile import read_profile
 from traces.profiles.tables import DraftRow, PrefillRow, VerifyRow
 
 Row = VerifyRow | DraftRow | PrefillRow
-_ENDINGS = (".draft.csv", ".prefill.csv", ".yaml", ".csv")  # the .csv names the profile: last
+ENDINGS = (".draft.csv", ".prefill.csv", ".yaml", ".csv")  # the .csv names the profile: last
 
 
 def write_profile(
@@ -115,7 +115,7 @@ def _check(written: Path, path: Path, tables: tuple[tuple, ...]) -> None:
 
 
 def _rename(written: Path, path: Path) -> None:
-    for ending in _ENDINGS:
+    for ending in ENDINGS:
         source, target = written.with_suffix(ending), path.with_suffix(ending)
         if source.exists():
             os.replace(source, target)
