@@ -15,9 +15,10 @@ import pkgutil
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import cache, lru_cache
 from importlib.machinery import ModuleSpec, PathFinder
-from importlib.util import find_spec
+from importlib.util import find_spec, resolve_name
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,6 @@ OURS = ("simulator", "traces", "real_runner")  # count even where they are insta
 # Imported by what decides, but they only print: a progress bar, the wording of a refusal, the
 # words of a command line.
 PRINTING = ("simulator.progress", "traces.common.errors", "simulator.cli")
-
-_PRINTING = tuple(f"{name}." for name in PRINTING)
 
 _TYPES = re.compile(r"^if TYPE_CHECKING:\n(?:[ \t]+.*\n|\n)+", re.MULTILINE)
 _COMMENT = re.compile(r"#.*")
@@ -142,7 +141,7 @@ def _reached(modules: tuple[str, ...], path: tuple[str, ...]) -> Mapping[str, Pa
     waiting, seen = list(modules), set()
     while waiting:
         name = waiting.pop()
-        if name in seen or f"{name}.".startswith(_PRINTING):
+        if name in seen or f"{name}.".startswith(tuple(f"{one}." for one in PRINTING)):
             continue
         seen.add(name)
         spec = _spec(name, specs, tops)
@@ -151,7 +150,9 @@ def _reached(modules: tuple[str, ...], path: tuple[str, ...]) -> Mapping[str, Pa
         if spec.has_location and os.path.isfile(spec.origin):
             files[name] = Path(spec.origin)
             package = name if spec.submodule_search_locations is not None else spec.parent
-            waiting += [_absolute(one, package) for one in _scanned(files[name])[0]]
+            for one in _scanned(files[name])[0]:
+                with suppress(ImportError):  # beyond the top, where a text only looks like one
+                    waiting.append(resolve_name(one, package))
     return files
 
 
@@ -160,7 +161,7 @@ def _spec(name: str, known: dict[str, ModuleSpec | None], tops: set[str]) -> Mod
     if name not in known:
         holder, _, _ = name.rpartition(".")
         known[name] = None
-        try:
+        with suppress(ImportError, ValueError):
             if holder:
                 inside = _spec(holder, known, tops)
                 places = inside.submodule_search_locations if inside else None
@@ -169,8 +170,6 @@ def _spec(name: str, known: dict[str, ModuleSpec | None], tops: set[str]) -> Mod
                 spec = find_spec(name)
                 installed = name not in tops and spec is not None and _installed(spec)
                 known[name] = None if installed else spec
-        except (ImportError, ValueError):
-            pass
     return known[name]
 
 
@@ -213,11 +212,3 @@ def _imported(text: str) -> Iterable[str]:
         joint = "" if origin.endswith(".") else "."
         yield from (f"{origin}{joint}{name}" for name in imported)
     yield from _BY_NAME.findall(text)
-
-
-def _absolute(name: str, package: str) -> str:
-    """A name as it is imported from inside `package`."""
-    dots = len(name) - len(name.lstrip("."))
-    for _ in range(dots - 1):
-        package = package.rpartition(".")[0]
-    return f"{package}.{name[dots:]}".rstrip(".") if dots else name

@@ -42,12 +42,18 @@ def _at_temperature(trace: Mapping[str, Any], others: Any, wanted: Any) -> str:
         raise InputError(f"temperature is {wanted!r}; accepted: a number, or null")
     if trace.get("recording") not in others.values():  # another file, given in its place
         others = {load_recording(trace, per_round=True).temperature: trace["recording"]}
-    known = [_number(temperature) for temperature in others]
+    try:
+        known = [float(temperature) for temperature in others]
+    except (TypeError, ValueError):
+        keys = ", ".join(map(repr, others))
+        raise InputError(
+            f"trace.at_temperature has the keys {keys}; accepted: temperatures"
+        ) from None
     for temperature, name in zip(known, others.values(), strict=True):
-        if temperature == wanted:
-            found = load_recording({"recording": name}).temperature
-            if found == wanted:
-                return name
+        found = load_recording({"recording": name}).temperature if temperature == wanted else None
+        if found == wanted:
+            return name
+        if found is not None:
             raise InputError(
                 f"trace.at_temperature.{temperature:g} is {name}; accepted: a recording of that "
                 f"temperature (this one: {found:g})"
@@ -57,15 +63,6 @@ def _at_temperature(trace: Mapping[str, Any], others: Any, wanted: Any) -> str:
         f"temperature is {wanted!r}; accepted with trace.recording {trace.get('recording')}: "
         f"{listed}, or null"
     )
-
-
-def _number(temperature: Any) -> float:
-    try:
-        return float(temperature)
-    except (TypeError, ValueError):
-        raise InputError(
-            f"trace.at_temperature has the key {temperature!r}; accepted: temperatures"
-        ) from None
 
 
 def load_recording(trace: Mapping[str, Any], per_round: bool = False) -> Recording:
@@ -124,18 +121,12 @@ def load_cost(latency: Mapping[str, Any]) -> StepCost:
     Raises:
         InputError: see `simulator.cost.build_step_cost`.
     """
-    return _cost(json.dumps(latency, sort_keys=True), _states(latency.get("profile")))
-
-
-def _states(profile: Any) -> tuple:
-    """Path, time and size of a user's own profile: one that is edited meanwhile is another one."""
-    path = Path(str(profile))
-    if path.suffix != ".csv":
-        return ()
-    stats = (
-        (file, file.stat()) for file in map(path.absolute().with_suffix, FILES) if file.exists()
-    )
-    return tuple((str(file), stat.st_mtime_ns, stat.st_size) for file, stat in stats)
+    path, states = Path(str(latency.get("profile"))), ()
+    if path.suffix == ".csv":  # a user's own, which may be edited meanwhile
+        files = [path.absolute().with_suffix(ending) for ending in FILES]
+        stats = [(str(file), file.stat()) for file in files if file.exists()]
+        states = tuple((file, stat.st_mtime_ns, stat.st_size) for file, stat in stats)
+    return _cost(json.dumps(latency, sort_keys=True), states)
 
 
 @lru_cache(maxsize=32)
