@@ -78,6 +78,11 @@ def serve(recording: Recording, policy: Policy, cost=None, sequences=None, **set
     return simulate(Job({}, load_of(**settings), recording, chosen, cost, policy, tables))
 
 
+def columns(**values) -> dict[str, np.ndarray]:
+    """A table written by hand."""
+    return {name: np.array(value) for name, value in values.items()}
+
+
 def load_of(max_num_seqs: int | None = None, **settings) -> Settings:
     """Settings, with that limit of the server's where it is given."""
     slots = {} if max_num_seqs is None else {"server": ServerSettings(max_num_seqs=max_num_seqs)}

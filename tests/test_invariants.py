@@ -9,12 +9,7 @@ import pytest
 
 from simulator.results.facts import Facts
 from simulator.results.invariants import Accounts, InvariantError
-from tests.serving import ConstantCost, Watched, serve
-from tests.synthetic import make_pool
-
-
-def columns(**values) -> dict[str, np.ndarray]:
-    return {name: np.array(value) for name, value in values.items()}
+from tests.serving import columns
 
 
 @pytest.fixture
@@ -128,17 +123,3 @@ def test_a_run_may_be_cut_off(run):
     Accounts.of(facts).check(open_end=True)
     with pytest.raises(InvariantError, match="not all are over"):
         Accounts.of(facts).check()
-
-
-@pytest.mark.parametrize(
-    "load", [{"max_concurrency": 5}, {"request_rate": 900.0, "max_concurrency": 3}]
-)
-def test_it_holds_for_served_runs(load):
-    recording = make_pool(np.random.default_rng(8), sequences=9, depths=4)
-    cost = ConstantCost(prompt_token_s=1 / 1024)
-    facts = serve(recording, Watched(2), cost, num_prompts=60, **load)
-    accounts = Accounts.of(facts)
-    accounts.check()
-    assert accounts.completed == 60
-    if "request_rate" in load:
-        assert accounts.queued_s > 0

@@ -1,16 +1,27 @@
-"""The server against hand-computed runs, conservation laws and the recorded texts."""
+"""Runs of the server worked out by hand; what it shows a policy, and what it takes from one.
+
+The laws of every run are those of `test_server_properties`.
+"""
 
 from __future__ import annotations
 
 from dataclasses import fields
+from functools import cache
 
 import numpy as np
 import pytest
+import simpy
 
+from simulator.cost import find_profile
+from simulator.engine.admission import Entry, KvBlocks, Reading
 from simulator.engine.arrivals import Workload
+from simulator.engine.fleet import Fleet
+from simulator.engine.settings import ServerSettings
 from simulator.orders import BestFirstOrder, ChainOrder, StaticOrder, build_order
-from simulator.policy import Draft, Load, Policy
-from simulator.results.latency import request_times
+from simulator.policy import Draft, Policy
+from simulator.results.facts import Facts
+from simulator.results.latency import chunk_gaps, request_times
+from simulator.results.ledger import Ledger
 from simulator.results.sums import Sums
 from simulator.results.window import find_window
 from tests.serving import STEP_S, ConstantCost, Plain, Watched, serve
@@ -19,17 +30,27 @@ from traces.common.errors import InputError
 from traces.recordings.files import build_recording
 from traces.recordings.recording import Recording
 
+U = STEP_S / 4  # of time: a step takes 4, a prompt token 1; sums are exact in binary
+
+
+def texts(lengths: list[int]) -> Recording:
+    return make_pool(
+        np.random.default_rng(1), sequences=len(lengths), depths=4, lengths=lengths, noise=0.5
+    )
+
 
 @pytest.fixture(scope="module")
-def recording():
-    lengths = [1, 2, 9, 14, 20, 5, 11, 1, 17]
-    return make_pool(np.random.default_rng(1), sequences=9, depths=4, lengths=lengths, noise=0.5)
+def recording() -> Recording:
+    return texts([1, 2, 9, 14, 20, 5, 11, 1, 17])
 
 
 @pytest.fixture(scope="module")
-def even():
+def even() -> Recording:
     """Nine texts of 40 outputs, each top-1 draft right with chance 0.6."""
     return make_geometric(0.6, np.random.default_rng(2), sequences=9, length=40, depths=5)
+
+
+# ---------------------------------------------------------------- texts and policies
 
 
 def replayed_tokens(recording, facts, request: int) -> list[int]:
@@ -62,110 +83,24 @@ def test_every_request_commits_the_recorded_text(recording, load, width):
                 assert work["output_tokens"][request] == len(text)
 
 
-def test_accepted_is_what_the_orders_say_and_committed_is_clipped(recording):
-    order = BestFirstOrder(nodes=20, branch=3)
-    facts = serve(recording, Watched(7, order), num_prompts=30, max_concurrency=4)
-    table, rounds = build_order(order, recording), facts.rounds
-    accepted = table.accepted(rounds["anchor"], rounds["width"])
-    assert (rounds["accepted"] == accepted).all()
-    left = recording.remaining_outputs[rounds["anchor"]]
-    assert (rounds["committed"] == np.minimum(accepted + 1, left)).all()
-    assert (accepted + 1 > left).any()  # some rounds reach past the end of their text
-
-
-def test_plain_decoding_gives_one_token_per_step_and_slot(even):
-    """K clients, constant steps: B / step tokens per second, the prefills' free tokens apart."""
-    facts = serve(even, Plain(), max_concurrency=4, num_prompts=60)
-    numbers = Sums.of(facts).throughput()
-    window = numbers["window"]
-    seconds = window["end_s"] - window["start_s"]
-    assert window["kind"] == "full batch"
-    assert (window["tokens"] - window["first_tokens"]) / seconds == 4 / STEP_S
-    # Each text takes L - 1 = 39 steps and emits 40 tokens: requests leave at 4 / (39 steps).
-    assert numbers["request_throughput"] == pytest.approx(4 / (39 * STEP_S), rel=0.05)
-    regular = ~facts.requests["warmup"]
-    times = request_times(facts.requests)
-    assert (times["e2el"][regular] == 39 * STEP_S).all()
-    assert (times["tpot"][regular] == STEP_S).all()
-
-
-def test_littles_law(even):
-    """Requests in the system = rate x time in it: 6 clients at full batch."""
-    facts = serve(even, Watched(3), max_concurrency=6, num_prompts=300, seed=5)
-    window = find_window(facts)
-    inside = window.requests(facts) & ~facts.requests["warmup"]
-    e2el = request_times(facts.requests)["e2el"][inside]
-    rate = np.count_nonzero(window.requests(facts)) / window.seconds
-    assert rate * e2el.mean() == pytest.approx(6, rel=0.02)
-
-
-def test_time_in_the_batch_adds_up(recording):
-    """Sum over steps of batch x time = sum over requests of the time they ran; queue likewise."""
-    facts = serve(recording, Watched(2), request_rate=30.0, num_prompts=40, max_concurrency=2)
-    steps, work = facts.steps, facts.requests
-    ran_s = (work["finish_s"] - work["admitted_s"]).sum()
-    assert (steps["batch"] * steps["step_s"]).sum() == pytest.approx(ran_s, rel=1e-12)
-    assert steps["batch"].max() == 2
-    assert (work["admitted_s"] > work["arrival_s"]).any()  # the cap makes requests wait
-    assert (np.diff(work["admitted_s"]) >= 0).all()  # first come, first served
-    assert steps["committed"].sum() + 40 == work["output_tokens"].sum()  # one by each prefill
-
-
-def test_one_token_requests_end_at_admission(recording):
-    """Texts 0 and 7 have one output: they take no slot, and their clients go on at once."""
-    facts = serve(recording, Plain(), sequences=np.array([0, 7]), max_concurrency=2, num_prompts=6)
-    assert (facts.requests["finish_s"] == 0).all()
-    assert len(facts.steps["step"]) == 0
-    mixed = serve(recording, Plain(), sequences=np.array([0, 2]), max_concurrency=1, num_prompts=6)
-    single = mixed.requests["sequence"] == 0
-    assert (mixed.requests["rounds"][single] == 0).all()
-    assert (mixed.requests["finish_s"] == mixed.requests["admitted_s"])[single].all()
-    assert (mixed.requests["rounds"][~single & ~mixed.requests["warmup"]] == 8).all()
-
-
-def test_an_open_loop_may_leave_out_its_ramps(even):
-    """Ends in order; the window goes from the 5th to the 5th from last, whatever comes before."""
-    load = {"request_rate": 20.0, "num_prompts": 40, "max_concurrency": 4}
-    facts = serve(even, Plain(), **load, ramp=5)
-    ends = np.sort(facts.requests["finish_s"])
-    window = find_window(facts)
-    assert (window.kind, window.start_s, window.end_s) == ("without ramps", ends[4], ends[-5])
-    assert np.count_nonzero(window.requests(facts)) == 31
-    short = find_window(serve(even, Plain(), **load, ramp=20))
-    assert (short.kind, short.start_s, short.end_s) == ("whole run", 0.0, ends[-1])
-
-
-def test_server_limit_queues_clients(even):
-    facts = serve(even, Plain(), max_concurrency=8, max_num_seqs=3, num_prompts=24)
-    assert facts.steps["batch"].max() == 3
-    assert facts.steps["queued"].max() == 5
-
-
 def test_policy_sees_load_and_draft_but_not_the_outcome(recording):
     policy, cost = Watched(2, BestFirstOrder(nodes=6, branch=3)), ConstantCost(draft_s=0.25)
     facts = serve(recording, policy, cost, num_prompts=12, max_concurrency=2)
     assert {field.name for field in fields(Draft)} == {"score", "depth", "parent", "size"}
     rounds, table = facts.rounds, build_order(policy.order, recording)
     anchor = np.split(rounds["anchor"], np.flatnonzero(np.diff(rounds["step"])) + 1)
-    sequence = recording.anchor_sequence
-    for number, (step, at) in enumerate(zip(policy.steps, anchor, strict=True)):
+    for step, at, asked in zip(policy.steps, anchor, cost.asked, strict=True):
         output = recording.anchor_output[at]
         # KV before the root: the prompt and the outputs committed so far, but for the root.
-        prompt = recording["prompt_len"][sequence[at]]
+        prompt = recording["prompt_len"][recording.anchor_sequence[at]]
         assert (step.load.context == prompt + (output + 1) - 1).all()
         # Of at most 20 (make_pool's max_new_tokens: the longest text), output + 1 are out.
         assert (step.load.remaining == 20 - (output + 1)).all()
-        assert step.load.time_s == number * 0.2578125  # 0.25 + STEP_S
         assert step.order is policy.order
         assert (step.draft.score == table.score[at]).all()
-        asked = cost.asked[number]
-        assert (asked["packed"] == np.minimum(table.size[at], 2) + 1).all()
-        assert (asked["context"] == step.load.context).all()
-        assert asked["ordered"] == table.size[at].sum()  # all that was drafted, not the 2 verified
         assert (asked["drafted"], asked["tree"]) == (True, True)
     sums = [(o.committed.sum(), o.accepted.sum(), o.width.sum()) for o in policy.outcomes]
-    steps = facts.steps
-    columns = (steps["committed"], steps["accepted"], steps["draft_nodes"])
+    columns = [facts.steps[name] for name in ("committed", "accepted", "draft_nodes")]
     assert sums == list(zip(*columns, strict=True))
 
 
@@ -193,19 +128,13 @@ def shown(policy: Watched) -> list[list]:
 @pytest.mark.parametrize("width", [0, 3, 20])
 def test_a_policy_does_not_see_where_a_text_will_end(width):
     """The same text with and without an early end: until then nothing a policy sees differs."""
-    generation = {"max_new_tokens": 40, "ignore_eos": True}
-    whole = make_geometric(
-        0.6,
-        np.random.default_rng(2),
-        sequences=1,
-        length=40,
-        depths=5,
-        meta={"generation": generation},
-    )
+    meta = {"generation": {"max_new_tokens": 40, "ignore_eos": True}}
+    rng = np.random.default_rng(2)
+    whole = make_geometric(0.6, rng, sequences=1, length=40, depths=5, meta=meta)
     views = []
-    for recording in (whole, cut(whole, 15)):
+    for one in (whole, cut(whole, 15)):
         policy = Watched(width, BestFirstOrder(nodes=20, branch=3))
-        serve(recording, policy, request_rate=1.0, num_prompts=1)
+        serve(one, policy, request_rate=1.0, num_prompts=1)
         views.append(shown(policy))
         assert policy.steps[0].load.remaining.tolist() == [39]  # prefill emitted one of 40
         emitted = np.cumsum([outcome.committed[0] for outcome in policy.outcomes])
@@ -217,42 +146,17 @@ def test_a_policy_does_not_see_where_a_text_will_end(width):
 
 
 def test_plain_steps_pay_no_draft_and_chains_are_no_trees(even):
-    plain, chain = ConstantCost(draft_s=1.0), ConstantCost(draft_s=1.0)
-    serve(even, Plain(), plain, num_prompts=2, max_concurrency=1)
-    serve(even, Watched(2, ChainOrder()), chain, num_prompts=2, max_concurrency=1)
-    assert {(a["drafted"], a["tree"], a["ordered"]) for a in plain.asked} == {(False, False, 0)}
-    assert {(a["drafted"], a["tree"]) for a in chain.asked} == {(True, False)}
+    for policy, asked in ((Plain(), (False, False)), (Watched(2, ChainOrder()), (True, False))):
+        cost = ConstantCost(draft_s=1.0)
+        serve(even, policy, cost, num_prompts=2, max_concurrency=1)
+        assert {(a["drafted"], a["tree"]) for a in cost.asked} == {asked}
 
 
-class Resting(Watched):
-    """Drafts every third step."""
-
-    def plan(self, load: Load):
-        self.count = getattr(self, "count", 0) + 1
-        return self.order if self.count % 3 == 0 else None
-
-
-def test_a_draft_pays_for_the_tokens_that_plain_steps_passed_by(recording):
-    """Two plain steps come before each draft: two tokens of every request that ran in both."""
-    cost = ConstantCost()
-    facts = serve(recording, Resting(), cost, max_concurrency=2, num_prompts=6)
-    request, drafted = facts.rounds["request"], facts.steps["drafted"]
-    seen = 0
-    for step, asked in enumerate(cost.asked):
-        before = (
-            np.isin(facts.rounds["step"], [step - 1, step - 2]) & (~drafted)[facts.rounds["step"]]
-        )
-        here = request[facts.rounds["step"] == step]
-        if drafted[step]:
-            assert asked["deferred"] == np.isin(request[before], here).sum()
-            seen += asked["deferred"]
-    assert seen > 0
-    assert {asked["fed"] for asked in cost.asked} == {True}
-    plain = ConstantCost()
-    policy = Plain()
+def test_a_policy_that_never_drafts_feeds_no_drafter(even):
+    policy, cost = Plain(), ConstantCost()
     policy.drafts = False
-    serve(recording, policy, plain, max_concurrency=2, num_prompts=6)
-    assert {(asked["fed"], asked["deferred"]) for asked in plain.asked} == {(False, 0)}
+    serve(even, policy, cost, max_concurrency=2, num_prompts=6)
+    assert {(asked["fed"], asked["deferred"]) for asked in cost.asked} == {(False, 0)}
 
 
 class Answer(Policy):
@@ -283,9 +187,250 @@ def test_static_orders_are_verified_whole_or_at_a_declared_prefix(even):
         serve(even, Answer(np.array([3]), tree), num_prompts=1, max_concurrency=1)
 
 
-def test_workload_is_the_same_for_every_policy(even):
-    runs = [serve(even, p, max_concurrency=3, num_prompts=20) for p in (Plain(), Watched(4))]
-    for column in ("sequence", "warmup", "prompt_tokens", "output_tokens"):
-        assert (runs[0].requests[column] == runs[1].requests[column]).all()
-    assert isinstance(runs[0].concurrency, int)
-    assert {field.name for field in fields(Workload)} >= {"sequence", "warmup"}
+# ---------------------------------------------------------------- prompts that take time
+
+
+def run(recording, sequence, *, gap_u=None, clients=None, first=None, capacity=2) -> Facts:
+    """Serve `sequence` by plain decoding; `gap_u` are gaps of arrival in units of time."""
+    first = np.zeros(len(sequence), np.int64) if first is None else np.array(first)
+    gap_s = None if gap_u is None else np.array(gap_u) * U
+    work = Workload(np.array(sequence), first, first > 0, gap_s, clients).replaying(recording)
+    ledger, cost = Ledger(work), ConstantCost(prompt_token_s=U)
+    tables = cache(lambda spec: build_order(spec, recording))
+    parts = (simpy.Environment(), Plain(), recording, cost, work, capacity, tables, ledger)
+    Fleet(*parts).run()
+    assert cost.prefilled == (recording["prompt_len"][sequence] + first).tolist()
+    return ledger.facts()
+
+
+def units(values) -> list[float]:
+    return (np.asarray(values) / U).tolist()
+
+
+@pytest.fixture(scope="module")
+def threes() -> Recording:
+    """Texts of 3 outputs after prompts of 5 tokens: a prefill of 5 and two steps of 4."""
+    return make_geometric(0.5, np.random.default_rng(0), sequences=3, length=3, depths=2)
+
+
+def test_running_requests_wait_for_a_prefill(threes):
+    """A, B and C arrive at 0, 6 and 7; two slots.
+
+    A is prefilled to 5, steps to 9; B to 14, both step to 18, A ends; C to 23, B and C step to 27,
+    B ends; C steps to 31.
+    """
+    facts = run(threes, [0, 1, 2], gap_u=[0, 6, 1])
+    requests = facts.requests
+    assert units(requests["arrival_s"]) == [0, 6, 7]
+    assert units(requests["admitted_s"]) == [0, 9, 18]
+    assert units(requests["first_token_s"]) == [5, 14, 23]
+    assert units(requests["finish_s"]) == [18, 27, 31]
+    assert units(facts.steps["time_s"]) == [5, 14, 23, 27]
+    # A: 5 to 9, to 18. B: 14 to 18, to 27. C: 23 to 27, to 31.
+    assert units(chunk_gaps(facts, find_window(facts))) == [4, 9, 4, 9, 4, 4]
+    assert units(request_times(requests)["ttft"]) == [5, 8, 16]
+    sums = Sums.of(facts)
+    assert sums.prefill_s == 15 * U
+    assert sums.throughput()["output_throughput"] == pytest.approx(9 / (31 * U))
+    assert sums.throughput()["window"]["first_tokens"] == 3
+
+
+@pytest.mark.parametrize("gap_u", [0, 3])
+def test_prompts_are_prefilled_one_after_another(threes, gap_u):
+    """A is there at 0, B as well or while A is prefilled: A's token is out at 5, B's at 10."""
+    facts = run(threes, [0, 1], gap_u=[0, gap_u])
+    assert units(facts.requests["admitted_s"]) == [0, 5]
+    assert units(facts.requests["first_token_s"]) == [5, 10]
+    assert units(facts.steps["time_s"]) == [10, 14]
+    assert units(chunk_gaps(facts, find_window(facts))) == [9, 4, 4, 4]
+
+
+def test_prefill_of_a_warmup_request_covers_its_outputs_so_far(threes):
+    """Root 1 of 3 outputs: 5 prompt tokens and output 0, then one step; the next takes 5."""
+    facts = run(threes, [0, 1], clients=1, first=[1, 0], capacity=1)
+    assert units(facts.requests["first_token_s"]) == [6, 15]
+    assert units(facts.requests["finish_s"]) == [10, 23]
+    assert facts.requests["output_tokens"].tolist() == [1, 3]
+
+
+@pytest.fixture(scope="module")
+def short() -> Recording:
+    """Texts of 1, 3 and 1 outputs."""
+    return make_pool(np.random.default_rng(4), sequences=3, depths=2, lengths=[1, 3, 1])
+
+
+def test_one_token_requests_end_with_their_prefill(short):
+    """One client: each request is sent when the one before it ends."""
+    first, second, third = (int(n) for n in short["prompt_len"])
+    facts = run(short, [0, 1, 2], clients=1, capacity=1)
+    ends = [first, first + second + 8, first + second + 8 + third]
+    assert units(facts.requests["finish_s"]) == ends
+    assert units(facts.requests["arrival_s"]) == [0, *ends[:2]]
+    assert units(facts.requests["first_token_s"]) == [first, first + second, ends[2]]
+
+
+def test_a_client_answers_while_the_next_prompt_is_prefilled(short):
+    """Two clients: the one-token text's client sends its next at its end, not after the prefill.
+
+    That next, of one token too, is prefilled before the long text's first step, which waits.
+    """
+    first, second, third = (int(n) for n in short["prompt_len"])
+    facts = run(short, [0, 1, 2], clients=2)
+    assert units(facts.requests["arrival_s"]) == [0, 0, first]
+    assert units(facts.requests["admitted_s"]) == [0, first, first + second]
+    all_read = first + second + third
+    assert units(facts.requests["finish_s"]) == [first, all_read + 8, all_read]
+    assert units(chunk_gaps(facts, find_window(facts))) == [third + 4, 4]
+
+
+def test_a_run_of_one_token_requests_alone_takes_its_prefills(short):
+    facts = run(short, [0, 2, 0, 2], clients=2)
+    prompts = short["prompt_len"][[0, 2, 0, 2]]
+    assert units(facts.requests["finish_s"]) == np.cumsum(prompts).tolist()
+    assert find_window(facts).kind == "whole run"
+    assert Sums.of(facts).throughput()["window"]["tokens"] == 4
+
+
+def test_steps_and_prefills_fill_the_window(even):
+    """Six clients in a full batch, without a gap; requests in the system = rate x time in it."""
+    cost = ConstantCost(prompt_token_s=U)
+    facts = serve(even, Watched(3), cost, max_concurrency=6, num_prompts=300, seed=5)
+    window, sums = find_window(facts), Sums.of(facts)
+    busy_s = facts.steps["step_s"][window.steps(facts)].sum() + sums.prefill_s
+    assert busy_s == pytest.approx(window.seconds, rel=1e-12)
+    stay_s = sums.latency()["mean_e2el_ms"] / 1e3
+    assert sums.throughput()["request_throughput"] * stay_s == pytest.approx(6, rel=0.02)
+
+
+def test_gaps_of_a_request_add_up_to_its_decoding(even):
+    cost = ConstantCost(prompt_token_s=U)
+    facts = serve(even, Watched(3), cost, request_rate=20.0, num_prompts=40, max_concurrency=4)
+    gaps_s = chunk_gaps(facts, find_window(facts))
+    decoding_s = facts.requests["finish_s"] - facts.requests["first_token_s"]
+    assert np.bincount(facts.rounds["request"], gaps_s, 40) == pytest.approx(decoding_s, rel=1e-12)
+    assert (gaps_s > STEP_S).any()
+
+
+def test_chunks_go_to_the_first_prompts_while_the_budget_lasts():
+    reading = Reading()
+    reading.entries.extend(Entry([0] * 7, tokens) for tokens in (5, 9, 4))
+    first = reading.chunks(8)
+    assert [tokens for _, tokens in first] == [5, 3]
+    assert [one.context for one in reading.read(first)] == [5]
+    second = reading.chunks(8)
+    assert [(one.read, tokens) for one, tokens in second] == [(3, 6), (0, 2)]
+    assert len(reading.read(second)) == 1
+    assert [tokens for _, tokens in reading.chunks(None)] == [2]
+
+
+# ---------------------------------------------------------------- memory
+
+
+def test_blocks_are_whole_and_the_watermark_is_left_free():
+    """100 blocks of 16; 37 tokens take 3, and 1.5 % of 100 blocks are 2."""
+    kv = KvBlocks(ServerSettings(kv_tokens=1607).kv_blocks, 16, 0.015)
+    assert (kv.total, kv.blocks(37), kv.blocks(48), kv.blocks(49)) == (100, 3, 3, 4)
+    assert kv.admits(3 * 16, 95, alone=False)  # 95 + 3 + 2
+    assert not kv.admits(3 * 16 + 1, 95, alone=False)
+    assert kv.admits(5 * 16, 95, alone=True)
+    assert (kv.fits(1600), kv.fits(1601)) == (True, False)
+
+
+def test_nodes_hold_memory_while_they_are_verified():
+    """Alone: context + root + nodes, in blocks of one token; what does not fit is not verified."""
+    twelves = texts([12] * 8)
+    need = int(twelves["prompt_len"].max()) + 12  # the longest text, its last token never written
+    policy = Watched(4)
+    limit = ServerSettings(kv_tokens=need, kv_block=1, watermark=0.0)
+    facts = serve(twelves, policy, max_concurrency=1, num_prompts=8, server=limit)
+    contexts = [int(step.load.context[0]) for step in policy.steps]
+    asked = [int(np.minimum(step.draft.size, 4)[0]) for step in policy.steps]
+    expected = [min(nodes, need - at - 1) for nodes, at in zip(asked, contexts, strict=True)]
+    assert facts.rounds["width"].tolist() == expected
+    assert {0, 1} <= set(np.subtract(asked, expected).tolist())
+    held = np.array(contexts) + 1 + np.array(expected)
+    assert facts.steps["kv_blocks"].tolist() == held.tolist()
+
+
+def test_memory_may_be_given_in_gigabytes():
+    """Qwen3-8B in bfloat16: 36 layers x 8 heads x 128 x 2 x 2 bytes are 147,456 a token."""
+    header = find_profile("h100_sxm_qwen3_8b_table5").header
+    settings = ServerSettings(gpu_memory_gb=80, gpu_memory_utilization=0.9).with_memory(header)
+    weights = header.model_shape["params_b"] * 1e9 * 2
+    assert settings.kv_tokens == int((80e9 * 0.9 - weights) // 147456)
+    with pytest.raises(InputError, match="does not know"):
+        ServerSettings(gpu_memory_gb=80).with_memory(find_profile("b300").header)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"kv_tokens": 8}, "server.kv_tokens is 8; accepted: at least one block of 16"),
+        ({"max_num_batched_tokens": 512}, "accepted: null with server.prefill=whole"),
+        ({"gpu_memory_gb": 80, "kv_tokens": 1000}, "null where server.kv_tokens is given"),
+        (
+            {"prefill": "chunked", "mixed": True, "max_num_batched_tokens": 100},
+            "accepted: at least server.max_num_seqs .256.",
+        ),
+    ],
+)
+def test_settings_are_refused_in_one_line(settings, message):
+    with pytest.raises(InputError, match=message):
+        ServerSettings(**settings)
+
+
+# ---------------------------------------------------------------- replicas, and late policies
+
+
+def test_every_replica_has_a_policy_of_its_own(even):
+    policy, two = Watched(2), ServerSettings(replicas=2)
+    facts = serve(even, policy, max_concurrency=4, num_prompts=12, server=two)
+    assert len(policy.steps) == np.count_nonzero(facts.steps["replica"] == 0)
+
+
+@pytest.mark.parametrize(
+    ("load", "server", "share"),
+    [
+        ({"max_concurrency": 64}, {"replicas": 4}, 16),
+        ({"max_concurrency": 10}, {"replicas": 4}, 3),  # 10 / 4, rounded up
+        ({"max_concurrency": 10}, {"replicas": 4, "max_num_seqs": 2}, 2),
+        ({"max_concurrency": 10}, {"max_num_seqs": 6}, 6),  # the other four wait
+        ({"max_concurrency": 8, "request_rate": 9.0}, {"replicas": 4}, 8),  # a cap on each
+        ({"max_concurrency": None, "request_rate": 9.0}, {"max_num_seqs": 5}, 5),
+    ],
+)
+def test_a_replica_is_told_its_share_of_the_clients(even, load, server, share):
+    """No more than it runs."""
+    policy = Watched(1)
+    serve(even, policy, **load, num_prompts=24, server=ServerSettings(**server))
+    assert {step.load.max_concurrency for step in policy.steps} == {share}
+
+
+class Deepest(Watched):
+    """Verifies as many nodes as the best request has of survival, and remembers its answers."""
+
+    def allocate(self, step) -> np.ndarray:
+        self.steps.append(step)
+        self.answers = [*getattr(self, "answers", ()), (step.draft.score >= np.log(0.3)).sum(1)]
+        return self.answers[-1]
+
+
+@pytest.mark.parametrize("lag", [1, 2])
+def test_a_late_policy_decides_on_the_drafts_of_before(even, lag):
+    """Its widths are those of the step `lag` before, where the same requests ran."""
+    policy, late = Deepest(), ServerSettings(lag=lag)
+    facts = serve(even, policy, max_concurrency=2, num_prompts=8, server=late)
+    steps, rounds = facts.steps, facts.rounds
+    count = len(steps["step"])
+    assert len(policy.steps) == count
+    for i in range(lag, count):
+        seen = policy.steps[i].load
+        assert seen.time_s == steps["time_s"][i - lag]
+        now, width = (rounds[name][rounds["step"] == i] for name in ("request", "width"))
+        was = dict(zip(seen.request.tolist(), policy.answers[i].tolist(), strict=True))
+        rest = round(float(policy.answers[i].mean()))
+        expected = [was.get(request, rest) for request in now.tolist()]
+        assert (width <= np.array(expected)).all()  # cut where less is drafted now
+    # Outcomes come as late, each once and in order.
+    ends_s = (steps["time_s"] + steps["step_s"])[: count - lag]
+    assert [outcome.time_s for outcome in policy.outcomes] == pytest.approx(ends_s.tolist())
