@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import json
+import math
 import tracemalloc
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import simpy
 from pyarrow import parquet
 
 import simulator.results.ledger
-from simulator.engine.arrivals import LazyWorkload
-from simulator.engine.run import run_job
+from simulator.cli.overrides import normalised
+from simulator.cli.survey import composed_jobs, parse
+from simulator.engine.arrivals import LazyWorkload, arrival_times, make_workload
+from simulator.engine.compiled.server import FastServer
+from simulator.engine.fleet import Fleet
+from simulator.engine.run import Job, load, prepare, run_job
 from simulator.results.files import RunFiles
-from simulator.results.ledger import Ledger
-from simulator.results.quantiles import ERROR
+from simulator.results.ledger import BLOCK, Ledger
+from simulator.results.quantiles import ERROR, EXACT
 from simulator.results.summary import finish, sums_for
 from simulator.results.sums import Sums
-from tests import streaming
-from tests.streaming import differences, in_memory, make_job, streamed, tables, tiny_recording
+from tests.synthetic import make_pool
+from traces.recordings.files import write_recording
 
 LOADS = {
     "closed": ["policy=cast", "max_concurrency=16", "goodput=ttft:5 tpot:3", "num_prompts=3000"],
@@ -45,14 +54,82 @@ def recording(tmp_path_factory):
     return tiny_recording(tmp_path_factory.mktemp("recording"))
 
 
-def both(recording, tmp_path, words, **options):
+def tiny_recording(folder: Path, **options) -> Path:
+    """A file of short texts in two domains."""
+    path = folder / "tiny.safetensors"
+    options = {"sequences": 24, "depths": 8, "max_new_tokens": 12} | options
+    recording = make_pool(np.random.default_rng(5), **options)
+    write_recording(path, recording.meta, recording.arrays)
+    return path
+
+
+def make_job(path: Path, *words: str) -> Job:
+    """A prepared job on the recording in `path`."""
+    (config,) = composed_jobs(parse(normalised([f"trace.recording={path}", *words])))
+    return prepare(load(config))
+
+
+def serve(job: Job, ledger: Ledger, fast: bool) -> int:
+    """Serve the ledger's workload; returns how many decisions were near a threshold."""
+    capacity, times = job.settings.capacity, arrival_times(job.settings, ledger.workload)
+    parts = (job.policy, job.recording, job.cost, ledger.workload, capacity, job.tables, ledger)
+    if fast:
+        FastServer(*parts, arrival_s=times).run()
+        return job.policy.near_threshold
+    fleet = Fleet(simpy.Environment(), *parts, job.settings.server, following=job.following)
+    fleet.run()
+    return fleet.near_threshold
+
+
+def summary(job: Job, folder: Path, hold=False, fast=False, block=BLOCK, exact=EXACT) -> dict:
+    """Of a run that is held or streamed; `block` of the ledger, `exact` of a stream's sums."""
+    make, sums = make_workload if hold else LazyWorkload, sums_for(job)
+    workload = make(job.settings, job.recording, job.sequences, job.lengths)
+    with RunFiles(folder) as files:
+        sums = sums if hold else replace(sums, exact=exact)
+        ledger = Ledger(workload, files, sums, hold=hold, block=block)
+        near = serve(job, ledger, fast)
+        capacity = job.settings.server.kv_blocks
+        return finish(job, ledger, capacity=capacity, near_threshold=near)
+
+
+def differences(ours: Any, theirs: Any, rel: float = 0.0, path: str = "") -> list[str]:
+    """Where two summaries differ by more than the rounding of sums, percentiles by more than `rel`.
+
+    Counts and names may not differ at all.
+    """
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        both = [
+            line
+            for key in sorted(ours.keys() & theirs.keys())
+            for line in differences(ours[key], theirs[key], rel, f"{path}.{key}")
+        ]
+        return both + [f"{path}.{key} alone" for key in sorted(ours.keys() ^ theirs.keys())]
+    if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
+        pairs = enumerate(zip(ours, theirs, strict=True))
+        return [x for i, (a, b) in pairs for x in differences(a, b, rel, f"{path}[{i}]")]
+    if isinstance(ours, float) and isinstance(theirs, float):
+        percentile = any(word in path for word in ("median", "p90", "p95", "p99"))
+        allowed = rel if percentile else 1e-12
+        close = math.isclose(ours, theirs, rel_tol=allowed, abs_tol=0 if percentile else 1e-12)
+        return [] if close else [f"{path}: {ours} and {theirs}"]
+    same = type(ours) is type(theirs) and ours == theirs
+    return [] if same else [f"{path}: {ours!r} and {theirs!r}"]
+
+
+def both(recording, tmp_path, words, **options) -> tuple[dict, dict]:
     words = ["num_prompts=400", *words]
-    held = in_memory(make_job(recording, *words), tmp_path / "held")
-    flat = streamed(make_job(recording, *words), tmp_path / "flat", **options)
-    return held, flat
+    held = summary(make_job(recording, *words), tmp_path / "held", hold=True)
+    return held, summary(make_job(recording, *words), tmp_path / "flat", **options)
 
 
-def check_rows(tmp_path):
+def tables(folder: Path) -> dict[str, Any]:
+    """Rows of both tables, requests by number."""
+    requests = parquet.read_table(folder / "requests.parquet").sort_by("request")
+    return {"requests": requests, "steps": parquet.read_table(folder / "steps.parquet")}
+
+
+def check_rows(tmp_path) -> dict[str, Any]:
     ours, theirs = tables(tmp_path / "held"), tables(tmp_path / "flat")
     for table in ("requests", "steps"):
         assert ours[table].schema == theirs[table].schema
@@ -85,8 +162,8 @@ def test_bulk_calls_are_the_single_ones(recording, tmp_path, clients):
 def test_a_held_ledger_takes_bulk_calls(recording, tmp_path):
     words = ["policy=cast", "max_concurrency=5", "num_prompts=300"]
     one, many = (make_job(recording, *words) for _ in range(2))
-    summary = in_memory(one, tmp_path / "one")
-    assert in_memory(many, tmp_path / "many", fast=True) == summary
+    expected = summary(one, tmp_path / "one", hold=True)
+    assert summary(many, tmp_path / "many", hold=True, fast=True) == expected
     for name in ("requests.parquet", "steps.parquet"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "many" / name).read_bytes()
 
@@ -181,7 +258,7 @@ def test_a_run_that_contradicts_itself_writes_nothing(recording, tmp_path):
     with RunFiles(tmp_path / "run", group=16) as files:
         workload = LazyWorkload(job.settings, job.recording, job.sequences)
         ledger = Ledger(workload, files, sums_for(job), hold=False, block=1 << 7)
-        streaming.serve(job, ledger)
+        serve(job, ledger, fast=False)
         with pytest.raises(AssertionError, match="KV blocks held; there are -1"):
             finish(job, ledger, capacity=-1)
         assert len(list((tmp_path / "run").iterdir())) == 2
@@ -222,18 +299,21 @@ def _cohort(ledger, first: int, together: int, rounds: int, now_s: float) -> flo
     time_s = now_s + np.arange(rounds + 1) / 1024
     for name in ("arrival_s", "admitted_s", "first_token_s"):
         ledger.times(name, requests, np.full(together, now_s))
-    whole = np.full(rounds, together)
-    second = np.full(rounds, 1 / 1024)
-    columns = {"time_s": time_s[:-1], "draft_s": 0 * second, "verify_s": second}
-    columns |= {"host_s": 0 * second, "source": whole // whole, "batch": whole}
-    columns |= {"queued": 0 * whole, "drafted": whole > 0, "order_ties": 0 * whole}
+    whole, second, none = np.full(rounds, together), np.full(rounds, 1 / 1024), np.zeros(rounds)
     ones = np.ones(rounds * together, np.int64)
-    anchor = np.repeat(np.arange(rounds), together)
     ledger.block(
-        columns,
+        {
+            "time_s": time_s[:-1],
+            "verify_s": second,
+            "batch": whole,
+            "source": whole // whole,
+            "drafted": whole > 0,
+            **dict.fromkeys(("draft_s", "host_s"), none),
+            **dict.fromkeys(("queued", "order_ties"), 0 * whole),
+        },
         {
             "request": np.tile(requests, rounds),
-            "anchor": anchor,
+            "anchor": np.repeat(np.arange(rounds), together),
             "width": 3 * ones,
             "accepted": 0 * ones,
             "committed": ones,
@@ -274,11 +354,8 @@ def test_memory_does_not_grow_with_the_number_of_requests(tmp_path):
 
 
 def test_requests_that_were_not_read_are_named(tmp_path):
-    class Silent(_Endless):
-        pass
-
     with RunFiles(tmp_path) as files:
-        ledger = Ledger(Silent(64), files, Sums(("one",)), hold=False, block=1)
+        ledger = Ledger(_Endless(64), files, Sums(("one",)), hold=False, block=1)
         ledger.workload._workload.block(0, 64)  # not through the ledger
         _cohort(ledger, 0, 64, 3, 0.0)
         with pytest.raises(KeyError, match="request 0 was not read from the ledger's workload"):
