@@ -16,10 +16,10 @@ from simulator.engine.settings import ServerSettings, Settings, WorkloadSettings
 from simulator.engine.traffic_file import Lengths
 from simulator.orders import build_order
 from simulator.policy import Policy
+from tests.served import Run, UnevenCost, watched
 from tests.served_policies import NEED_FITTING, POLICIES
 from tests.serving import STEP_S
 from tests.synthetic import make_pool
-from tests.watched import Run, UnevenCost, watched
 
 FITTED = (1, 2, 9, 14, 20, 5, 11, 1, 17)  # lengths that give every split texts to fit on
 

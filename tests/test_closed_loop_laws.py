@@ -10,9 +10,9 @@ import pytest
 from simulator.engine.settings import ServerSettings
 from simulator.results.invariants import Accounts, InvariantError
 from simulator.results.window import find_window
+from tests.served import UnevenCost
 from tests.serving import STEP_S, ConstantCost, Plain, Watched, serve
 from tests.synthetic import make_geometric, make_pool
-from tests.watched import UnevenCost
 
 # ---------------------------------------------------------------- Little's law
 
