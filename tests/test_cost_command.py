@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -63,7 +64,11 @@ def test_known_terms_come_back_and_price_a_simulation(rounds, here, recorded, ca
         assert node["host"][name] == pytest.approx(getattr(KNOWN, name), rel=1e-4)
     assert build_step_cost(node).host.round_s == node["host"]["round_s"]
     assert node["provenance"]["rows"] == 120
+    assert node["provenance"]["sha256"] == sha256(rounds.read_bytes()).hexdigest()
     assert node["provenance"]["held_out_p90_error"] < 1e-6
+    again = here / "again" / "engine.yaml"
+    assert main(["cost", str(rounds), "--profile", "b300", "--out", str(again)]) == 0
+    assert again.read_bytes() == out.read_bytes()
     words = [f"trace={recorded}", "policy=fixed_chain", "policy.length=3", "max_concurrency=1"]
     more = [f"latency={out}", "latency.host.node_s=0.5", "num_prompts=4", "hydra.run.dir=out"]
     assert simulate([*words, *more]) == 0
@@ -72,19 +77,6 @@ def test_known_terms_come_back_and_price_a_simulation(rounds, here, recorded, ca
     assert summary["step_ms"]["host"] == pytest.approx(2 + 0.1 + 3 * 500, rel=1e-3)
     assert summary["latency"]["host"]["round_s"] == node["host"]["round_s"]
     assert summary["latency"]["profile"] == "b300"
-
-
-def test_the_same_rounds_give_the_same_file(rounds, tmp_path):
-    texts = []
-    for name in ("a", "b"):
-        out = tmp_path / name / "engine.yaml"
-        assert main(["cost", str(rounds), "--profile", "b300", "--out", str(out)]) == 0
-        texts.append(out.read_bytes())
-    assert texts[0] == texts[1]
-    import hashlib
-
-    sha = hashlib.sha256(rounds.read_bytes()).hexdigest()
-    assert yaml.safe_load(texts[0])["provenance"]["sha256"] == sha
 
 
 def test_noise_is_judged_on_rounds_that_were_not_fitted(tmp_path):
@@ -171,41 +163,40 @@ def test_dense_batches_and_graphs_are_priced_as_they_ran(tmp_path):
     assert fit_rounds(read_rounds(path), "b300", "dense").host["round_s"] == pytest.approx(1e-3)
 
 
+HEAD = "batch,width,round_ms,committed"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "rounds.csv: empty; accepted: a header line with batch, width"),
-        ("batch,width,round_ms\n", "column committed is missing; found batch, width, round_ms"),
-        ("batch,width,round_ms,committed\n", "0 rounds; accepted: at least 4"),
-        ("batch,width,round_ms,committed,ms\n1,1,1,1,1\n", "column 'ms' is not known; accepted"),
-        ("batch,width,round_ms,committed,batch\n1,1,1,1,1\n", "column batch is there twice"),
-        ("batch,width,round_ms,committed\n1,1,5\n", "row 1 has 3 values; accepted: 4"),
-        ("batch,width,round_ms,committed\n1,1,5,1\n0,1,5,1\n", "row 2, column batch: value '0'"),
-        ("batch,width,round_ms,committed\n1,1.5,5,1\n", "row 1, column width: value '1.5'; acc"),
-        ("batch,width,round_ms,committed\n1,1,-5,1\n", "row 1, column round_ms: value '-5'"),
-        ("batch,width,round_ms,committed\n1,1,nan,1\n", "row 1, column round_ms: value 'nan'"),
-        ("batch,width,round_ms,committed\n1,1,inf,1\n", "row 1, column round_ms: value 'inf'"),
-        ("batch,width,round_ms,committed\n1,x,1,1\n", "row 1, column width: value 'x'"),
-        ("batch,width,round_ms,committed,tree\n1,1,1,1,2\n", "column tree: value '2'; accepted: t"),
-        (
-            "batch,width,round_ms,committed,nodes\n2,3,1,1,7\n",
-            "column nodes: value 7; accepted: up",
-        ),
-        ("batch,width,round_ms,committed,drafted\n2,3,1,1,0\n", "column width: value 3; accepted:"),
-        ("batch,width,round_ms,committed\n\xff,1,1,1\n", "cannot read the rounds|value"),
+        ("", "0 lines; accepted: a header line and at least one row"),
+        ("batch,width,round_ms\n1,1,1\n", "column committed is missing; found batch, width, roun"),
+        (f"{HEAD}\n1,1,1,1\n", "1 rounds; accepted: at least 4"),
+        (f"{HEAD},ms\n1,1,1,1,1\n", "no table has column ms; accepted: batch, width"),
+        (f"{HEAD},batch\n1,1,1,1,1\n", "column 'batch' is there twice"),
+        (f"{HEAD}\n1,1,5\n", "line 2 has 3 values; accepted: 4"),
+        (f"{HEAD}\n1,1,5,1\n0,1,5,1\n", "line 3, column batch: value '0'"),
+        (f"{HEAD}\n1,1.5,5,1\n", "line 2, column width: value '1.5'; acc"),
+        (f"{HEAD}\n1,1,-5,1\n", "line 2, column round_ms: value '-5'"),
+        (f"{HEAD}\n1,1,nan,1\n", "line 2, column round_ms: value 'nan'"),
+        (f"{HEAD}\n1,1,inf,1\n", "line 2, column round_ms: value 'inf'"),
+        (f"{HEAD}\n1,x,1,1\n", "line 2, column width: value 'x'"),
+        (f"{HEAD},tree\n1,1,1,1,2\n", "column tree: value '2'; accepted: t"),
+        (f"{HEAD},nodes\n2,3,1,1,7\n", "column nodes: value '7'; accepted: up"),
+        (f"{HEAD},drafted\n2,3,1,1,0\n", "column width: value '3'; accepted:"),
+        (f"{HEAD}\n\xff,1,1,1\n", "cannot read the table"),
+        (None, "cannot read the table"),
     ],
 )
 def test_bad_files_are_refused_in_one_line(tmp_path, capsys, text, message):
-    path = tmp_path / "rounds.csv"
-    path.write_bytes(text.encode("latin-1"))
-    out = tmp_path / "engine.yaml"
+    path, out = tmp_path / "rounds.csv", tmp_path / "engine.yaml"
+    if text is not None:
+        path.write_bytes(text.encode("latin-1"))
     assert main(["cost", str(path), "--profile", "b300", "--out", str(out)]) == 2
     printed = capsys.readouterr()
-    assert printed.out == ""
-    assert printed.err.count("\n") == 1
-    import re
-
-    assert re.search(message, printed.err)
+    assert (printed.out, printed.err.count("\n")) == ("", 1)
+    assert printed.err.startswith(f"error: {path}: ")
+    assert message in printed.err
     assert not out.exists()
 
 
@@ -222,12 +213,6 @@ def test_bad_files_are_refused_in_one_line(tmp_path, capsys, text, message):
 def test_bad_options_are_refused(rounds, capsys, words, message):
     assert main(["cost", str(rounds), *words]) == 2
     assert message in capsys.readouterr().err
-
-
-def test_a_missing_file_or_folder_is_named(tmp_path, capsys):
-    for path in (tmp_path / "no.csv", tmp_path):
-        assert main(["cost", str(path), "--profile", "b300"]) == 2
-        assert str(path) in capsys.readouterr().err
 
 
 def test_a_run_folder_is_read(here, recorded, capsys):

@@ -52,7 +52,9 @@ def seen(host: HostOverhead, rounds: dict[str, np.ndarray]) -> np.ndarray:
 
 def test_terms_are_charged_per_request_and_per_ordered_node():
     """3 requests, 12 nodes verified of 381 ordered: 1 + 3 x 0.1 + 12 x 0.01 + 381 x 0.001 ms."""
-    host = HostOverhead(round_s=1e-3, request_s=1e-4, node_s=1e-5, ordered_node_s=1e-6)
+    host = HostOverhead(
+        round_s=1e-3, request_s=1e-4, node_s=1e-5, ordered_node_s=1e-6, plain_request_s=2e-4
+    )
     cost = StepCost(find_profile("b300"), host=host)
     packed, context = np.array([1, 3, 11]), np.full(3, 8192)
     answer = cost.step(packed, context, drafted=True, tree=False, ordered=381)
@@ -60,14 +62,7 @@ def test_terms_are_charged_per_request_and_per_ordered_node():
     unordered = cost.step(packed, context, drafted=True, tree=False)
     assert unordered.host_s == pytest.approx(1e-3 + 3e-4 + 12e-5)
     plain = cost.step(np.ones(3, int), context, drafted=False, tree=False)
-    assert plain.host_s == 0.0
-
-
-def test_a_plain_step_pays_its_own_request_term_alone():
-    host = HostOverhead(plain_s=1e-3, plain_request_s=1e-4, request_s=5.0, ordered_node_s=5.0)
-    cost = StepCost(find_profile("b300"), host=host)
-    plain = cost.step(np.ones(4, int), np.full(4, 8192), drafted=False, tree=False)
-    assert plain.host_s == pytest.approx(1e-3 + 4e-4)
+    assert plain.host_s == pytest.approx(3 * 2e-4)
 
 
 def test_a_drafter_that_rested_reads_what_it_missed():

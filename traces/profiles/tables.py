@@ -33,7 +33,7 @@ class TimedCell:
 
     def time_ms(self, column: str) -> float:
         """Milliseconds above 0."""
-        value = self._number(column)
+        value = self.number(column)
         if not 0 < value < MOST_MS:
             self.refuse(column, f"a finite number of milliseconds above 0, below {MOST_MS:g}")
         return value
@@ -42,12 +42,13 @@ class TimedCell:
         """Milliseconds from 0; None without the column or where its value is empty."""
         if not self.values.get(column):
             return None
-        value = self._number(column)
+        value = self.number(column)
         if not 0 <= value < MOST_MS:
             self.refuse(column, "a finite number of milliseconds from 0, or nothing")
         return value
 
-    def _number(self, column: str) -> float:
+    def number(self, column: str) -> float:
+        """Its value, NaN for what is none."""
         text = self.values[column]
         if "_" in text or not text.isascii():  # which Python's float() lets through
             return math.nan
@@ -75,7 +76,7 @@ def read_cells(path: Path) -> tuple[list[str], list[TimedCell]]:
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = list(_numbered(csv.reader(file)))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path}: cannot read the profile's table ({error})") from error
+        raise InputError(f"{path}: cannot read the table ({error})") from error
     if len(rows) < 2:
         raise InputError(f"{path}: {len(rows)} lines; accepted: a header line and at least one row")
     columns = [name.strip() for name in rows[0][1]]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -82,20 +81,19 @@ def fit_rounds(
         InputError: an unknown profile, or too few rounds for the share.
     """
     device = _device(rounds, profile, packing, context)
-    held = _held_out(len(rounds), hold_out, seed)
-    fitted = ~held
-    terms, merged = _terms(rounds, fitted)
+    count = len(rounds)
+    number = min(max(1, round(hold_out * count)), count - 1)  # at least one of each side
+    held = np.zeros(count, bool)
+    held[np.random.default_rng(seed).permutation(count)[:number]] = True
+    terms, merged = _terms(rounds, ~held)
+    fitted = {name: column[~held] for name, column in terms.items()}
     round_s = rounds.round_ms * 1e-3
-    host = fit_host(
-        round_s[fitted],
-        device.seconds[fitted],
-        {name: column[fitted] for name, column in terms.items()},
-        relative=True,
-    )
+    host = fit_host(round_s[~held], device.seconds[~held], fitted, relative=True)
     values = {name: getattr(host, name) for name in terms}
     host_s = sum(values[name] * column for name, column in terms.items())
     predicted = (device.seconds + host_s)[held]
-    measured, batch = round_s[held], rounds.batch[held]
+    measured, batch, tokens = round_s[held], rounds.batch[held], float(rounds.committed[held].sum())
+    fast = round_s < device.seconds * (1 - _ROUNDING)
     return HostFit(
         rounds=rounds,
         profile=profile,
@@ -103,22 +101,21 @@ def fit_rounds(
         context=device.context,
         host=values,
         merged=merged,
-        fitted=int(fitted.sum()),
+        fitted=count - number,
         seed=seed,
         hold_out=hold_out,
         judged=tuple(_judge(predicted, measured, batch)),
         bare=next(_judge(device.seconds[held], measured, batch)),
-        tokens_per_s=_rates(rounds.committed[held], measured, predicted),
+        tokens_per_s=(tokens / float(measured.sum()), tokens / float(predicted.sum())),
         beyond=float(device.beyond.mean()),
         draft_ratio=device.draft_ratio,
-        **_faster(round_s, device.seconds),
+        faster=int(np.count_nonzero(fast)),
+        faster_ratio=_median_ratio(round_s, device.seconds, fast),
     )
 
 
-def _faster(round_s: np.ndarray, device_s: np.ndarray) -> dict[str, Any]:
-    fast = round_s < device_s * (1 - _ROUNDING)
-    ratio = float(np.median(round_s[fast] / device_s[fast])) if fast.any() else None
-    return {"faster": int(np.count_nonzero(fast)), "faster_ratio": ratio}
+def _median_ratio(one: np.ndarray, other: np.ndarray, which: np.ndarray) -> float | None:
+    return float(np.median(one[which] / other[which])) if which.any() else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -132,7 +129,12 @@ class _Device:
 def _device(rounds: MeasuredRounds, profile: str, packing: str, context: float | None) -> _Device:
     """Draft and verify of every round, as the simulator prices them; a stated draft as it is."""
     cost = StepCost(find_profile(profile), packing=packing)
-    where, said = _contexts(rounds, cost.profile, context)
+    first = min(row.kv_prefix_tokens for row in cost.profile.verify)
+    where, said = np.full(len(rounds), float(first)), f"{first} tokens, the profile's smallest"
+    if rounds.context is not None:
+        where, said = rounds.context, "of the file"
+    elif context is not None:
+        where, said = np.full(len(rounds), context), f"{context:g} tokens, as given"
     times = [
         cost.step(
             _packed(rounds, i, packing), np.full(batch, where[i]), drafted=drafted, tree=False
@@ -146,18 +148,8 @@ def _device(rounds: MeasuredRounds, profile: str, packing: str, context: float |
     if rounds.draft_ms is None:
         return _Device(draft_s + verify_s, beyond, said, None)
     stated = rounds.draft_ms * 1e-3
-    both = (draft_s > 0) & (stated > 0)
-    ratio = float(np.median(draft_s[both] / stated[both])) if both.any() else None
+    ratio = _median_ratio(draft_s, stated, (draft_s > 0) & (stated > 0))
     return _Device(stated + verify_s, beyond, said, ratio)
-
-
-def _contexts(rounds: MeasuredRounds, profile, context: float | None) -> tuple[np.ndarray, str]:
-    if rounds.context is not None:
-        return rounds.context, "of the file"
-    if context is not None:
-        return np.full(len(rounds), context), f"{context:g} tokens, as given"
-    first = min(row.kv_prefix_tokens for row in profile.verify)
-    return np.full(len(rounds), float(first)), f"{first} tokens, the profile's smallest"
 
 
 def _packed(rounds: MeasuredRounds, i: int, packing: str) -> np.ndarray:
@@ -170,14 +162,6 @@ def _packed(rounds: MeasuredRounds, i: int, packing: str) -> np.ndarray:
     packed = np.full(batch, 1 + nodes // batch)
     packed[: nodes % batch] += 1
     return packed
-
-
-def _held_out(count: int, share: float, seed: int) -> np.ndarray:
-    """(n,) bool: a seeded draw of the share, at least one of each side."""
-    number = min(max(1, round(share * count)), count - 1)
-    held = np.zeros(count, bool)
-    held[np.random.default_rng(seed).permutation(count)[:number]] = True
-    return held
 
 
 def _terms(
@@ -195,17 +179,15 @@ def _terms(
         deferred=none,
         finer=True,
     )
-    kept: dict[str, np.ndarray] = {}
-    merged, basis = [], np.zeros((int(fitted.sum()), 0))  # orthonormal columns
+    kept, merged, basis = {}, [], np.zeros((np.count_nonzero(fitted), 0))  # orthonormal columns
     for name in ORDER:
         column = counts[name][fitted]
-        length = float(np.linalg.norm(column))
-        if length == 0:
+        if not column.any():
             continue
-        rest = column / length
+        rest = column / np.linalg.norm(column)
         for _ in range(2):  # twice, or rounding stays behind
             rest = rest - basis @ (basis.T @ rest)
-        own = float(np.linalg.norm(rest))
+        own = np.linalg.norm(rest)
         if own > _RANK and basis.shape[1] < len(basis):
             basis = np.column_stack([basis, rest / own])
             kept[name] = counts[name]
@@ -214,7 +196,7 @@ def _terms(
     return kept, tuple(merged)
 
 
-def _judge(predicted: np.ndarray, measured: np.ndarray, batch: np.ndarray):
+def _judge(predicted: np.ndarray, measured: np.ndarray, batch: np.ndarray) -> Iterator[Judged]:
     """All rounds together, then those of every batch size."""
     for one in (None, *np.unique(batch).tolist()):
         part = np.ones(len(batch), bool) if one is None else batch == one
@@ -222,8 +204,3 @@ def _judge(predicted: np.ndarray, measured: np.ndarray, batch: np.ndarray):
         bias = float(predicted[part].sum() / measured[part].sum() - 1)
         median, p90 = (float(np.quantile(off, q)) for q in (0.5, 0.9))
         yield Judged(one, int(part.sum()), median, p90, bias)
-
-
-def _rates(committed: np.ndarray, measured: np.ndarray, predicted: np.ndarray) -> tuple:
-    tokens = float(committed.sum())
-    return tokens / float(measured.sum()), tokens / float(predicted.sum())
