@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from analysis.__main__ import main
-from analysis.text.warnings import warnings
+from analysis.text.notes import warnings
 from tests.figure_cases import MEASURED, comparison, steps, summary, sweep, write_run
 
 VOID = {"img", "meta", "br", "hr", "link", "input", "source", "wbr"}

@@ -24,10 +24,9 @@ from analysis.compare.settings import differing
 from analysis.figures.draw import METADATA, Drawing, Inputs
 from analysis.figures.drawing import style
 from analysis.look import in_order, look_of, natural, policy_name
-from analysis.text.notes import notes
+from analysis.text.notes import notes, warnings
 from analysis.text.tables import tables
 from analysis.text.validation import facts
-from analysis.text.warnings import warnings
 from traces.common.errors import InputError
 from traces.common.table import Table
 from traces.common.yaml import load_yaml

@@ -46,6 +46,11 @@ def tables(comparison: Comparison, metrics: Sequence[Metric], label: str = "") -
             lines.append([row["label"], str(row["count"]), *cells, origin(row)])
             records.append(_record(comparison, load, row, own) | {"best": " ".join(won)})
             records[-1] |= {f"step_time_{name}": row[name] for name in SOURCES}
+        rejected = [
+            f"{row.label}: {row.rejected} of {row.sent} requests were rejected; they are in no "
+            "latency and meet no objective"
+            for row in rows[rows["rejected"] > 0].itertuples()
+        ]
         has_speedup = any(metric.key == SPEEDUP for metric in metrics)
         made.append(
             Table(
@@ -54,7 +59,7 @@ def tables(comparison: Comparison, metrics: Sequence[Metric], label: str = "") -
                 records,
                 caption=load.title,
                 label=f"tab:{label}{load.suffix.lstrip('.')}",
-                notes=[*_rejected(rows), *(_unpaired(comparison, load, rows) * has_speedup)],
+                notes=[*rejected, *(_unpaired(comparison, load, rows) * has_speedup)],
                 align="l" + "r" * (len(metrics) + 1) + "l",
                 spare=range(2, 2 + len(metrics)),
             )
@@ -77,7 +82,14 @@ def origin(row: pandas.Series) -> str:
 
 
 def _record(comparison: Comparison, load: Load, row: pandas.Series, own: dict) -> dict:
-    record = setting_record(comparison) | {
+    trace, latency = comparison.trace, comparison.latency
+    record = {
+        "recording": trace["recording"],
+        "content_hash": trace["content_hash"],
+        "temperature": trace.get("temperature"),
+        "latency_profile": latency["profile"],
+        "latency_content_hash": latency.get("content_hash"),
+        "setting": comparison.differs,
         "what_if": str(comparison.first["what_if"]).lower(),
         **load.record,
         "ramp": load.ramp,
@@ -87,8 +99,7 @@ def _record(comparison: Comparison, load: Load, row: pandas.Series, own: dict) -
         "requests_rejected": row["rejected"],
     }
     for key, one in own.items():
-        record[key] = number(one["mean"])
-        record[f"{key}_ci95"] = number(one["half"])
+        record |= {key: number(one["mean"]), f"{key}_ci95": number(one["half"])}
         record[f"{key}_n"] = 0 if pandas.isna(one["n"]) else int(one["n"])
     return record
 
@@ -101,27 +112,6 @@ def number(value: float) -> float | None:
 def records_of(frame: pandas.DataFrame) -> list[dict]:
     """Rows as records; None for no value."""
     return frame.astype(object).where(frame.notna(), None).to_dict("records")
-
-
-def setting_record(comparison: Comparison) -> dict:
-    """What names the setting in a record of CSV."""
-    return {
-        "recording": comparison.trace["recording"],
-        "content_hash": comparison.trace["content_hash"],
-        "temperature": comparison.trace.get("temperature"),
-        "latency_profile": comparison.latency["profile"],
-        "latency_content_hash": comparison.latency.get("content_hash"),
-        "setting": comparison.differs,
-    }
-
-
-def _rejected(rows: pandas.DataFrame) -> list[str]:
-    """Rows whose requests were not all served, with counts over their seeds."""
-    return [
-        f"{row.label}: {row.rejected} of {row.sent} requests were rejected; they are in no "
-        "latency and meet no objective"
-        for row in rows[rows["rejected"] > 0].itertuples()
-    ]
 
 
 def _unpaired(comparison: Comparison, load: Load, rows: pandas.DataFrame) -> list[str]:

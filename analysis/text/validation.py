@@ -15,17 +15,9 @@ from analysis.read.validations import Validation
 from analysis.text.tables import records_of
 from traces.common.table import BLANK, Notes, Part, Table, Title
 
-_TITLES = (
-    "requests\nin flight",
-    "policy",
-    "rounds\nas replayed",
-    "live\n(tokens/s)",
-    "predicted\n(tokens/s)",
-    "error\n(%)",
-    "noise\n(± %)",
-    "TPOT p50\nerror (%)",
-    "round\nerror (%)",
-)
+_TITLES = ("requests\nin flight", "policy", "rounds\nas replayed", "live\n(tokens/s)",
+           "predicted\n(tokens/s)", "error\n(%)", "noise\n(± %)", "TPOT p50\nerror (%)",
+           "round\nerror (%)")  # fmt: skip
 _METRICS = {"output_throughput": "throughput", "median_tpot_ms": "TPOT p50", "step_ms": "round"}
 
 
@@ -33,9 +25,8 @@ def page(validation: Validation) -> list[Part]:
     """The table of all cells, in CSV in the units of the file, and what it rests on."""
     data, cells = validation.data, validation.cells
     rows = [_row(cell) for _, cell in cells.iterrows()]
-    table = Table(
-        _TITLES, rows, records_of(cells), align="rll" + "r" * (len(_TITLES) - 3), label="tab:live"
-    )
+    align = "rll" + "r" * (len(_TITLES) - 3)
+    table = Table(_TITLES, rows, records_of(cells), align=align, label="tab:live")
     title = f"{data['pair']} on {data['hardware']}: predicted against live"
     return [Title(title), table, Notes(facts(validation))]
 
@@ -58,10 +49,17 @@ def _row(cell: pandas.Series) -> list[str]:
 def facts(validation: Validation) -> list[tuple[str, str]]:
     """Heading and text of what was measured, what was predicted, and how far they are apart."""
     data, found = validation.data, ahead(validation)
-    fitted = data["fitted_on"]
+    fitted, summary = data["fitted_on"], data["summary"]
+    live = f"{data['hardware']} ({data['device']}, {data['dtype']}), {data['packing']} packing"
+    counts = f"{_count(data['prompts'], 'prompt')}, {_count(data['repeats'], 'repeat')}"
     terms = [f"{name} {value * 1e6:.4g} us" for name, value in data["host"].items() if value]
-    floor = data["summary"].get("noise_floor")
-    noise = "unknown from one repeat"
+    fit = f"fitted on {_count(fitted['prompts'], 'prompt')} ({_count(fitted['runs'], 'run')})"
+    errors = (
+        f"{name} median {100 * summary[metric]['median_abs_error']:.1f} %, worst "
+        f"{100 * summary[metric]['worst_abs_error']:.1f} %"
+        for metric, name in _METRICS.items()
+    )
+    noise, floor = "unknown from one repeat", summary.get("noise_floor")
     if floor is not None:
         noise = (
             f"95 % Student-t intervals of the mean over {data['repeats']} repeats (A/A); median "
@@ -69,29 +67,17 @@ def facts(validation: Validation) -> list[tuple[str, str]]:
         )
     other = validation.cells[validation.cells["requests_differing"] > 0]
     named = ", ".join(f"{one.policy} at {one.max_concurrency}" for one in other.itertuples())
+    rounds = f"not all as the simulator replays them: {named}"
     lines = [
         ("pair", f"{data['pair']}, drafter {data['drafter']}, temperature {data['temperature']:g}"),
-        (
-            "live",
-            f"{data['hardware']} ({data['device']}, {data['dtype']}), {data['packing']} packing; "
-            f"{_count(data['prompts'], 'prompt')}, {_count(data['repeats'], 'repeat')}, "
-            f"seed {data['seed']}",
-        ),
-        (
-            "predicted",
-            f"latency profile {data['profile']}; host terms {', '.join(terms) or 'all 0'}, fitted "
-            f"on {_count(fitted['prompts'], 'prompt')} ({_count(fitted['runs'], 'run')})",
-        ),
-        ("error", _errors(data["summary"])),
+        ("live", f"{live}; {counts}, seed {data['seed']}"),
+        ("predicted",
+         f"latency profile {data['profile']}; host terms {', '.join(terms) or 'all 0'}, {fit}"),
+        ("error", "; ".join(errors)),
         ("order", _order(data)),
         ("noise", noise),
-        (
-            "rounds",
-            f"not all as the simulator replays them: {named}"
-            if named
-            else "every live round as the simulator replays it",
-        ),
-    ]
+        ("rounds", rounds if named else "every live round as the simulator replays it"),
+    ]  # fmt: skip
     if found is not None:
         each = "; ".join(f"at {load} {ratio}" for load, ratio in found.at.items())
         over = "; ".join(map(str, found.over_all))
@@ -102,14 +88,6 @@ def facts(validation: Validation) -> list[tuple[str, str]]:
 
 def _count(number: int, word: str) -> str:
     return f"{number} {word}{'' if number == 1 else 's'}"
-
-
-def _errors(summary: Mapping[str, Any]) -> str:
-    return "; ".join(
-        f"{name} median {100 * summary[metric]['median_abs_error']:.1f} %, worst "
-        f"{100 * summary[metric]['worst_abs_error']:.1f} %"
-        for metric, name in _METRICS.items()
-    )
 
 
 def _order(data: Mapping[str, Any]) -> str:
@@ -124,10 +102,8 @@ def _order(data: Mapping[str, Any]) -> str:
         for size, rho in data["summary"]["rank_correlation"].items()
     )
     counted = "unknown from one repeat" if data["repeats"] < 2 else f"{len(found) or 'none'}"
-    return (
-        f"inversions beyond noise: {counted}{f' ({named})' if named else ''}; "
-        f"rank correlation {ranks or BLANK}"
-    )
+    counted += f" ({named})" if named else ""
+    return f"inversions beyond noise: {counted}; rank correlation {ranks or BLANK}"
 
 
 @dataclass(frozen=True, slots=True)
