@@ -15,14 +15,13 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pandas
 
 from analysis.compare.comparison import Comparison
-from analysis.compare.settings import SOURCE, code_of, differing
+from analysis.compare.settings import SOURCE, code_of, differing, policy_settings
 from analysis.look import natural, policy_name
 from analysis.read.runs import budget_lengths
 
@@ -67,7 +66,8 @@ def tried_widths(comparison: Comparison, rows: pandas.DataFrame) -> list[Swept]:
 
     Those whose setting has no effect are without points.
     """
-    settings = comparison.runs.drop_duplicates("row").set_index("row")["data"].map(_settings)
+    data = comparison.runs.drop_duplicates("row").set_index("row")["data"]
+    settings = data.map(lambda one: {**policy_settings(one), **code_of(one)})
     verified = comparison.estimates("draft_nodes_per_request")["mean"]
     return [
         one
@@ -77,17 +77,20 @@ def tried_widths(comparison: Comparison, rows: pandas.DataFrame) -> list[Swept]:
     ]
 
 
-def _settings(data: Mapping[str, Any]) -> dict[str, Any]:
-    config = data.get("policy_config")
-    return dict(data["policy_fit"] if config is None else config) | code_of(data)
-
-
 def _sweeps(policy: str, settings: pandas.Series, verified: pandas.Series) -> list[Swept]:
     """Of one policy; settings and mean nodes verified by row."""
-    texts = [{key: json.dumps(value) for key, value in one.items()} for one in settings]
-    keys = differing([{k: None if v == "null" else v for k, v in one.items()} for one in texts])
-    key = _width_key(list(settings), keys)
-    if key is None:
+    keys = differing([
+        {key: json.dumps(value) for key, value in one.items() if value is not None}
+        for one in settings
+    ])  # fmt: skip
+    # The setting with the most counts, if any has two.
+    counts = {
+        key: len({one[key] for one in settings if _is_count(one.get(key))})
+        for key in sorted(keys)
+        if _COUNTS_NODES.search(key)
+    }
+    key = max(counts, key=lambda name: counts[name], default=None)
+    if key is None or counts[key] < 2:
         return []
     lines: dict[str, dict[int, float]] = defaultdict(dict)
     for row, one in settings.items():
@@ -118,17 +121,6 @@ def _placed(
     idle = tuple(value for row, value in values.items() if row not in kept)
     nodes = pandas.Series(kept, dtype=float).sort_values(kind="stable")
     return Swept(policy, text, key, nodes, False, idle)
-
-
-def _width_key(settings: Sequence[Mapping[str, Any]], keys: set[str]) -> str | None:
-    """The setting with the most counts, if any has two."""
-    counts = {
-        key: len({one[key] for one in settings if _is_count(one.get(key))})
-        for key in sorted(keys)
-        if _COUNTS_NODES.search(key)
-    }
-    best = max(counts, key=lambda key: counts[key], default=None)
-    return best if best is not None and counts[best] > 1 else None
 
 
 def _is_count(value: Any) -> bool:
@@ -178,13 +170,24 @@ class OrderCurve:
 
 
 def order_curves(comparison: Comparison) -> list[OrderCurve]:
-    """Curves of the summaries, one an order; policies without an order are left out."""
+    """Curves of the summaries, one an order; policies without an order are left out.
+
+    A variant whose one curve is how another variant's begins has that one's.
+    """
     curves = comparison.runs["data"].map(budget_lengths)
-    by_label = curves.groupby(comparison.runs["label"]).agg(set)
-    by_label = _without_beginnings({label: by_label[label] for label in comparison.labels})
+    by_label = curves.groupby(comparison.runs["label"]).agg(set)[comparison.labels]
+    lone: dict[str, set[Curve]] = defaultdict(set)  # by policy
+    for label, own in by_label.items():
+        if len(own) == 1:
+            lone[policy_name(label)] |= own
     owners: dict[frozenset[Curve], list[str]] = defaultdict(list)
     for label, own in by_label.items():
-        owners[frozenset(own - {()})].append(label)
+        found = own - {()}
+        if len(own) == len(found) == 1:
+            (curve,) = own
+            longer = (one for one in lone[policy_name(label)] if one[: len(curve)] == curve)
+            found = {max(longer, key=len)}
+        owners[frozenset(found)].append(label)
     return [
         OrderCurve(_name(labels, comparison.labels), tuple(labels), _points(own))
         for own, labels in owners.items()
@@ -196,22 +199,6 @@ def _points(curves: frozenset[Curve]) -> pandas.DataFrame:
     every = pandas.DataFrame([point for one in curves for point in one], columns=["x", "y"])
     lengths = every.groupby("x")["y"]
     return lengths.agg(y="mean", low="min", high="max").reset_index()
-
-
-def _without_beginnings(by_label: dict[str, set[Curve]]) -> dict[str, set[Curve]]:
-    """A variant whose one curve is how another variant's begins has that one's."""
-    lone: dict[str, set[Curve]] = defaultdict(set)  # by policy
-    for label, curves in by_label.items():
-        if len(curves) == 1:
-            lone[policy_name(label)] |= curves
-
-    def whole(label: str, curves: set[Curve]) -> set[Curve]:
-        if len(curves) != 1 or curves == {()}:
-            return curves
-        (own,) = curves
-        return {max((one for one in lone[policy_name(label)] if one[: len(own)] == own), key=len)}
-
-    return {label: whole(label, curves) for label, curves in by_label.items()}
 
 
 def _name(labels: list[str], every: list[str]) -> str:

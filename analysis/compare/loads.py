@@ -84,20 +84,15 @@ class Load:
 
 def load_of(data: Mapping[str, Any]) -> Load:
     """The load of a summary."""
-    rate, most = data["request_rate"], data["max_concurrency"]
+    rate, most, work = data["request_rate"], data["max_concurrency"], data.get("workload")
     if rate in ("inf", inf):
         return Load(inf, most, 1.0)
-    of_file = _has_times(data.get("workload"), rate)
+    # Whether requests come when the workload's file says: its rate is the run's.
+    of_file = False
+    if isinstance(work, Mapping):
+        played = "played_rate" in work and work["played_rate"] == rate
+        of_file = work["arrivals"] == "file" if "arrivals" in work else played
     rate = float(rate or 0)
     drawn = rate > 0 and not of_file  # else there are no gaps to be drawn
     burstiness = data["burstiness"] if drawn else 1.0
     return Load(rate, most, burstiness, data.get("ramp") or 0, rate > 0 and of_file)
-
-
-def _has_times(workload: Any, rate: float | None) -> bool:
-    """Whether requests come when the workload's file says: its rate is the run's."""
-    if not isinstance(workload, Mapping):
-        return False
-    if "arrivals" in workload:
-        return workload["arrivals"] == "file"
-    return "played_rate" in workload and workload["played_rate"] == rate

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from zlib import crc32
 
@@ -54,10 +54,12 @@ def setting_keys(runs: pandas.DataFrame) -> pandas.Series:
 
     A run without objectives is beside those with some, unless they have several.
     """
-    rest = runs["data"].map(lambda data: json.dumps(_setting(data), sort_keys=True))
-    asked = runs["data"].map(
-        lambda data: json.dumps(data["goodput"], sort_keys=True) if data.get("goodput") else ""
-    )
+
+    def text(node: Any) -> str:
+        return json.dumps(node, sort_keys=True) if node else ""
+
+    rest = runs["data"].map(lambda data: text(_setting(data)))
+    asked = runs["data"].map(lambda data: text(data.get("goodput")))
     several = asked[asked != ""].groupby(rest).agg(set)
     lone = {key: next(iter(own)) for key, own in several.items() if len(own) == 1}
     return rest + asked.where(asked != "", rest.map(lambda key: lone.get(key, "")))
@@ -171,45 +173,40 @@ def label_policies(runs: pandas.DataFrame, alike: pandas.Series) -> pandas.Serie
     Args:
         alike: what two runs share when they differ in policy and seed alone.
     """
-    settings = runs["data"].map(_policy_settings)
+    settings = (
+        runs["data"]
+        .map(policy_settings)
+        .map(lambda one: {k: json.dumps(v) for k, v in flat(one) if not _last(k).startswith("_")})
+    )
+    settings = settings.combine(runs["data"].map(code_of), dict.__or__)
     labels = {}
     for policy, own in settings.groupby(runs["policy"]):
         groups = own.groupby(alike[own.index])
         keys = set().union(*(differing(list(group)) for _, group in groups))
-        shown, classes = _needed(keys, own), _short_classes(own)
-        labels |= {run: _label(policy, one, shown, classes) for run, one in own.items()}
+        sources: dict[str | None, set[str | None]] = defaultdict(set)  # by class
+        for one in own:
+            sources[one.get(CLASS)].add(one.get(SOURCE))
+        if CLASS in keys and all(len(source) == 1 for source in sources.values()):
+            keys -= {SOURCE}  # the class says which
+        # The last part of each class's name, while that tells them apart.
+        names = sources.keys() - {None}
+        last = {name: _last(name) for name in names}
+        classes = last if len(set(last.values())) == len(last) else {name: name for name in names}
+        labels |= {run: _label(policy, one, keys, classes) for run, one in own.items()}
     return pandas.Series(labels, dtype=object).reindex(runs.index)
 
 
-def _policy_settings(data: Data) -> dict[str, str]:
-    """Dotted key and JSON text of every leaf; keys that start with _ are Hydra's own."""
+def policy_settings(data: Data) -> Mapping[str, Any]:
+    """As configured or, in an older summary, as fitted; keys that start with _ are Hydra's own."""
     config = data.get("policy_config")
-    found = flat(data["policy_fit"] if config is None else config)
-    own = {key: json.dumps(value) for key, value in found if not _last(key).startswith("_")}
-    return own | code_of(data)
+    return data["policy_fit"] if config is None else config
 
 
 def _last(key: str) -> str:
     return key.rpartition(".")[2]
 
 
-def _needed(keys: set[str], settings: Iterable[dict[str, str]]) -> set[str]:
-    """Without the source where the class says which."""
-    sources: dict[str | None, set[str | None]] = defaultdict(set)
-    for one in settings:
-        sources[one.get(CLASS)].add(one.get(SOURCE))
-    told = CLASS in keys and all(len(own) == 1 for own in sources.values())
-    return keys - {SOURCE} if told else keys
-
-
-def _short_classes(settings: Iterable[dict[str, str]]) -> dict[str, str]:
-    """Of a policy's classes, the last part of each name while that tells them apart."""
-    classes = {one[CLASS] for one in settings if CLASS in one}
-    last = {name: _last(name) for name in classes}
-    return last if len(set(last.values())) == len(classes) else {name: name for name in classes}
-
-
-def _label(policy: str, settings: dict[str, str], keys: set[str], classes: dict[str, str]) -> str:
+def _label(policy: str, settings: Leaves, keys: set[str], classes: dict[str, str]) -> str:
     shown = []
     for key in sorted(keys & settings.keys()):
         text = settings[key].strip('"')
