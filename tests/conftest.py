@@ -39,16 +39,15 @@ def here(tmp_path, monkeypatch, tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def pair():
     """The shipped small pair, live on the CPU."""
-    torch = pytest.importorskip("torch")
+    pytest.importorskip("torch")
 
-    from real_runner.models.small.live import live_pair
     from real_runner.models.small.load import load_pair
 
-    return live_pair(load_pair(), torch.device("cpu"), torch.float32)
+    return load_pair()
 
 
 @pytest.fixture
 def loaded(pair, monkeypatch):
     """The pair as every live task finds it loaded."""
-    monkeypatch.setattr("real_runner.models.small.live.live_pair", lambda *_: replace(pair))
+    monkeypatch.setattr("real_runner.models.small.load.load_pair", lambda *_: replace(pair))
     return pair

@@ -16,10 +16,8 @@ from real_runner.engine.attend import mixed
 from real_runner.engine.clock import PhaseClock
 from real_runner.engine.draws import KeyedDraws
 from real_runner.engine.engine import Engine, Settings
-from real_runner.engine.models import LivePair
 from real_runner.engine.pack import PACKINGS
 from real_runner.engine.walk import DrawAndMatch, GreedyMatch
-from real_runner.models.small.live import SmallDrafter, SmallTarget
 from real_runner.probing.profile import short_name
 from real_runner.probing.shapes import random_pair
 from real_runner.tasks import gpu
@@ -34,16 +32,6 @@ pytestmark = [
 DEVICE = "cuda"
 
 
-def there(pair: LivePair) -> LivePair:
-    """A tiny pair, moved to the GPU."""
-    target = SmallTarget(pair.target.model.to(DEVICE), pair.target.sha256)
-    drafters = {
-        kind: SmallDrafter(drafter.model.to(DEVICE), target, drafter.sha256)
-        for kind, drafter in pair.drafters.items()
-    }
-    return LivePair(pair.name, target, drafters, pair.tokenizer)
-
-
 @pytest.mark.parametrize("graphs", [False, True])
 @pytest.mark.parametrize("packing", PACKINGS)
 @pytest.mark.parametrize("kind", KINDS)
@@ -52,7 +40,7 @@ def test_rounds_are_those_of_a_cpu(kind, packing, graphs, temperature):
     """Seeds make draws, so they are the same on any device, greedy or not."""
     verifier = DrawAndMatch(KeyedDraws(temperature)) if temperature else GreedyMatch()
     wanted = rounds(tiny_pair(dtype=torch.float64), kind, Settings(packing), verifier)
-    pair, settings = there(tiny_pair(dtype=torch.float32)), Settings(packing, graphs=graphs)
+    pair, settings = tiny_pair(device=DEVICE), Settings(packing, graphs=graphs)
     for _ in range(2):
         assert rounds(pair, kind, settings, verifier) == wanted
 
@@ -67,7 +55,7 @@ def test_the_small_pair_serves_as_the_simulator_replays(packing, graphs, capsys)
 
 
 def test_a_size_is_captured_once_and_then_replayed(monkeypatch):
-    pair, replays = there(tiny_pair()), []
+    pair, replays = tiny_pair(device=DEVICE), []
     engine = Engine(pair.target, None, 2, 40, settings=Settings(graphs=True))
     plain = Engine(pair.target, None, 2, 40)
     whole = torch.cuda.CUDAGraph.replay
@@ -116,7 +104,7 @@ def test_a_fused_kernel_takes_masks_and_grouped_heads(dtype, spread):
 def test_bfloat16_serves(packing, graphs):
     settings = Settings(packing, graphs=graphs)
     for kind in KINDS:
-        assert len(rounds(there(tiny_pair(dtype=torch.bfloat16)), kind, settings)) == 5
+        assert len(rounds(tiny_pair(dtype=torch.bfloat16, device=DEVICE), kind, settings)) == 5
     grouped = random_pair("tiny", torch.device(DEVICE), torch.bfloat16)
     assert len(rounds(grouped, "block", settings)) == 5
 

@@ -13,8 +13,8 @@ torch = pytest.importorskip("torch")
 from rich.console import Console
 
 from real_runner.app import main
-from real_runner.models.small.generate import decode
 from real_runner.tasks.demo import ASCII_MARKS, MARKS, Ink, Speller
+from tests.tiny_pair import continuation
 
 PROMPT = "Problem: Ann has 3 pens, Bo has 4 (in all). How many pens?\nAnswer:"
 CODES = re.compile(r"\x1b\[[0-9;]*m")
@@ -23,8 +23,7 @@ CODES = re.compile(r"\x1b\[[0-9;]*m")
 @pytest.fixture(scope="module")
 def text(pair) -> str:
     """Greedy decoding of the prompt, token by token."""
-    outputs, _ = decode(pair.target.model, [pair.tokenizer.encode(PROMPT)], 20)
-    return pair.tokenizer.decode(outputs[0])
+    return pair.tokenizer.decode(continuation(pair.target, pair.tokenizer.encode(PROMPT), 20))
 
 
 @pytest.fixture(autouse=True)

@@ -63,10 +63,6 @@ def as_on_a_gpu(monkeypatch):
     """The branches that a CPU does not take: masks made on the device, trees padded together."""
     plain = pack_module.pack
 
-    def mask(trees, above, columns, device, dtype):
-        return pack_module.device_mask(trees.length, above, columns, device, dtype)
-
-    monkeypatch.setattr(pack_module, "_mask", mask)
     monkeypatch.setattr(engine_module, "pack", lambda *args: plain(*args[:4]))
 
 

@@ -15,7 +15,6 @@ from real_runner.app import main
 from real_runner.engine.engine import Settings
 from real_runner.engine.residual import make_verifier
 from real_runner.engine.walk import GreedyMatch, Walk
-from real_runner.models.small.live import live_pair
 from real_runner.models.small.load import load_pair
 from real_runner.recording.record import RecordPlan, corpus_prompts, record_in_memory
 from real_runner.serving.arena import Arena, plain_workload
@@ -48,7 +47,7 @@ def _orders(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pair():
-    return live_pair(load_pair(), torch.device("cpu"), torch.float32)
+    return load_pair()
 
 
 @pytest.fixture(scope="module")

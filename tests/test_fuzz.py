@@ -267,7 +267,7 @@ def test_drafters_of_a_pair_lie_in_its_folder(tmp_path):
     shapes = json.loads(path.read_text())
     shapes["drafters"]["/../../x"] = shapes["drafters"].pop("block")
     path.write_text(json.dumps(shapes))
-    with pytest.raises(InputError, match="drafters has the key"):
+    with pytest.raises(InputError, match="unknown key drafters"):
         load_pair(tmp_path / "pair")
 
 

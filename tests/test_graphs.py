@@ -13,8 +13,8 @@ from real_runner.engine import graphs as graphs_module
 from real_runner.engine.attend import DenseAttend, mixed
 from real_runner.engine.draws import KeyedDraws
 from real_runner.engine.engine import Engine, Settings, block_scores, draft_head
-from real_runner.engine.graphs import GRAPH_SIZES, GraphedVerify, next_size, whole_columns
-from real_runner.engine.pack import PACKINGS, Trees, device_mask, layout, pack
+from real_runner.engine.graphs import GRAPH_SIZES, GraphedVerify, next_size
+from real_runner.engine.pack import PACKINGS, Trees, pack
 from real_runner.engine.walk import DrawAndMatch, GreedyMatch
 from real_runner.probing.shapes import random_pair
 from simulator.orders import BestFirstOrder
@@ -67,10 +67,6 @@ def admitted(pair, rng: np.random.Generator, count: int, rows: int = 6):
 )
 def test_the_next_graph(size, padded):
     assert next_size(size, GRAPH_SIZES) == padded
-
-
-def test_whole_columns():
-    assert [whole_columns(n) for n in (1, 256, 257)] == [256, 256, 512]
 
 
 @pytest.mark.parametrize("sizes", [(), (0, 1), (4, 4), (8, 2)])
@@ -293,26 +289,6 @@ def test_a_capture_warms_up_aside_and_shares_its_memory(pair, monkeypatch):
 
 
 # ---- what CUDA takes another way
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_masks_made_on_the_device_are_those_of_the_host(dtype):
-    rng = np.random.default_rng(5)
-    trees = random_trees(rng, [3, 4, 5], [9, 1, 20], 6)
-    _, _, above = layout(trees, trees.slots)
-    packed = pack(trees, _Cache(48), "dense", dtype)
-    made = device_mask(trees.length, above, 32, CPU, dtype)
-    assert torch.equal(made, packed.attend.mask)
-
-
-class _Cache:
-    """As much of a cache as packing reads."""
-
-    def __init__(self, columns: int) -> None:
-        self.key = torch.zeros(1, 3, 1, columns, 2)
-
-    def ensure(self, columns: int) -> None:
-        assert columns <= self.key.shape[3]
 
 
 @pytest.mark.parametrize("spread", [False, True])

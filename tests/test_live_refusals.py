@@ -68,7 +68,7 @@ LOADED = {  # once the pair is there
 @pytest.mark.parametrize("words", [*BEFORE, *LOADED])
 def test_bad_words_are_one_line_and_leave_no_file(words, here, loaded, monkeypatch, capsys):
     if words in BEFORE:
-        monkeypatch.setattr("real_runner.models.small.live.live_pair", None)
+        monkeypatch.setattr("real_runner.models.small.load.load_pair", None)
     (here / "file").write_text("mine")
     (here / "long.jsonl").write_text(json.dumps({"prompt": "many words " * 900}) + "\n")
     assert main(words.split(" ")) == 2

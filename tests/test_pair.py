@@ -5,11 +5,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from real_runner.models.small.config import DrafterConfig, TargetConfig
-from real_runner.models.small.generate import BANNED, decode
+from real_runner.engine.attend import TextAttend, read_whole
+from real_runner.models.small.config import BANNED, EOS, DrafterConfig, TargetConfig
 from real_runner.recording.texts import Prompt, Text, write_texts
 from real_runner.recording.trace import draft_hidden, pool_scores, trace_target
-from real_runner.training.text import EOS
 from tests.tiny_pair import KINDS, TAPS, continuation, full_draft, tiny_pair
 from traces.common.errors import InputError
 
@@ -31,40 +30,25 @@ def written(target, prompt, lookahead):
     return text
 
 
-def training_decoder(target, temperature):
-    """What training draws its texts with."""
-    return zip(*decode(target.model, PROMPTS, 10, temperature, SEEDS, lookahead=4), strict=True)
-
-
-def recording_writer(target, temperature):
+@pytest.mark.parametrize("ends", [(EOS,), ()], ids=["eos", "early"])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_batched_decoding_equals_one_request_at_a_time(target, monkeypatch, temperature, ends):
+    """An end of sequence ends the text, and not the lookahead."""
+    alone = [
+        continuation(target, prompt, 14, temperature, seed)
+        for prompt, seed in zip(PROMPTS, SEEDS, strict=True)
+    ]
+    ends = ends or (alone[0][0], alone[1][5])
+    monkeypatch.setattr(target, "eos_tokens", ends)
     prompts = [Prompt(0, 0, seed, prompt) for prompt, seed in zip(PROMPTS, SEEDS, strict=True)]
     texts = write_texts(target, prompts, 10, temperature, lookahead=4)
-    return [(text.output, text.lookahead) for text in texts]
-
-
-@pytest.mark.parametrize("decoder", [training_decoder, recording_writer])
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_batched_decoding_equals_one_request_at_a_time(target, decoder, temperature):
-    pairs = decoder(target, temperature)
-    for prompt, seed, (output, more) in zip(PROMPTS, SEEDS, pairs, strict=True):
-        expected = continuation(target, prompt, 14, temperature, seed)
-        stop = expected.index(EOS) + 1 if EOS in expected[:10] else 10
-        assert output == expected[:stop]
-        assert more == expected[stop : stop + 4]
-        assert not set(output + more) & set(BANNED)
-
-
-def test_an_end_of_sequence_ends_the_text_and_not_the_lookahead(target, monkeypatch):
-    prompts = [Prompt(0, 0, seed, prompt) for prompt, seed in zip(PROMPTS, SEEDS, strict=True)]
-    plain = [continuation(target, prompt, 14) for prompt in PROMPTS]
-    ends = tuple({plain[0][0], plain[1][5]})
-    monkeypatch.setattr(target, "eos_tokens", ends)
-    texts = write_texts(target, prompts, 10, 0.0, lookahead=4)
-    assert len(texts[0].output) == 1
-    for text, all_tokens in zip(texts, plain, strict=True):
-        first = min((i for i, token in enumerate(all_tokens[:10]) if token in ends), default=9)
-        assert text.output == all_tokens[: first + 1]
-        assert text.lookahead == all_tokens[first + 1 : first + 5]
+    for text, tokens in zip(texts, alone, strict=True):
+        stop = next((i for i, token in enumerate(tokens[:10], 1) if token in ends), 10)
+        assert text.output == tokens[:stop]
+        assert text.lookahead == tokens[stop : stop + 4]
+        assert not set(text.output + text.lookahead) & set(BANNED)
+    if ends != (EOS,):
+        assert len(texts[0].output) == 1
 
 
 def test_trace_finds_the_recorded_text_and_notices_a_changed_token(target):
@@ -86,14 +70,13 @@ def test_drafts_see_the_anchor_and_what_is_strictly_before_it(target, pair, kind
     tokens = torch.tensor([[0, 9, 8, 7, 20, 21, 22, 23, 24, 25]])
 
     def drafts(row):
-        _, _, tapped = target.model(row, taps=TAPS)
-        context = drafter.model.context(torch.cat(tapped, -1))
-        return drafter.model(
-            target.embedding, context, row[:, anchor : anchor + 1], torch.tensor([[anchor]])
-        )
+        _, tapped = read_whole(target, row, TAPS)
+        context = drafter.context(tapped, torch.arange(row.shape[1])[None])
+        at = torch.tensor([anchor])
+        return drafter.forward(row[0, at], at, TextAttend(context, at[None]))
 
     base = drafts(tokens)
-    assert base.shape == (1, 1, drafter.depths, 32)
+    assert base.shape == (1, drafter.depths, 32)
     later, earlier, seed = tokens.clone(), tokens.clone(), tokens.clone()
     later[0, anchor + 1 :] = 40
     earlier[0, anchor - 1] = 40
@@ -112,14 +95,15 @@ def test_all_anchors_at_once_equal_one_anchor_on_its_own_prefix(target, pair, ki
     logits[..., list(BANNED)] = -np.inf
     assert len(logits) == len(text.anchors) == len(text.output) - 1
     for row, position in enumerate(text.anchors):
-        assert np.allclose(logits[row], full_draft(drafter, text.tokens[: position + 1]), atol=1e-3)
+        alone = full_draft(drafter, target, text.tokens[: position + 1])
+        assert np.allclose(logits[row], alone, atol=1e-3)
 
 
 def test_pool_is_the_full_vocabulary_law(target, pair):
     hidden = torch.randn(3, 5, 32, generator=torch.Generator().manual_seed(1))
     realised = np.array([[5, 6, 7, 8, 9]] * 3)
     scores = pool_scores(target, pair.drafters["block"], hidden, realised, pool=6)
-    logits = (hidden @ target.embedding.T).double().numpy()
+    logits = (hidden @ target.head.T).double().numpy()
     logits[..., list(BANNED)] = -np.inf
     law = np.exp(logits - logits.max(-1, keepdims=True))
     law /= law.sum(-1, keepdims=True)
@@ -128,23 +112,19 @@ def test_pool_is_the_full_vocabulary_law(target, pair):
     assert np.allclose(np.exp(scores["path_logq"][0, 2]), law[0, 2, 7], atol=2e-5)
 
 
-def test_markov_bias_is_the_product_of_its_factors(pair):
-    drafter = pair.drafters["semi_autoregressive"]
-    w1, w2 = drafter.markov
-    product = w1 @ w2.T
-    assert torch.allclose(drafter.model.bias(torch.tensor([7, 9])), product[[7, 9]], atol=1e-6)
-
-
 @pytest.mark.parametrize(
     ("config", "name", "size"),
     [
         (TargetConfig, "layers", 10**9),
         (TargetConfig, "vocab_size", 0),
         (TargetConfig, "width", 256.0),
+        (TargetConfig, "heads", 3),
         (DrafterConfig, "block", True),
         (DrafterConfig, "markov_rank", -1),
+        (DrafterConfig, "markov_rank", 8),
     ],
 )
-def test_sizes_that_are_none_are_refused_before_anything_is_built(config, name, size):
-    with pytest.raises(InputError, match=f"^{name}: {size}; accepted: a whole number"):
+def test_shapes_that_are_none_are_refused_before_anything_is_built(config, name, size):
+    at = "width is 256" if name == "heads" else f"{name} is {size}"
+    with pytest.raises(InputError, match=f"^{at}; accepted: "):
         config(**{name: size})

@@ -155,10 +155,10 @@ def test_rows_are_single_draws_in_turn():
     logits = np.random.default_rng(0).normal(size=(5, 7))
     seeds, index = np.arange(5), np.arange(5) + 3
     keyed = KeyedDraws(0.7)
-    one_by_one = [keyed.draw(torch.from_numpy(r), s, i) for r, s, i in zip(logits, seeds, index)]
+    one_by_one = [keyed_draw(row, 0.7, s, i) for row, s, i in zip(logits, seeds, index)]
     assert keyed.rows(logits, seeds, index).tolist() == one_by_one
     many, single = (IndependentDraws(0.7, np.random.default_rng(2)) for _ in range(2))
-    one_by_one = [single.draw(torch.from_numpy(r), 0, 0) for r in logits]
+    one_by_one = [single.rows(row[None], seeds, index)[0] for row in logits]
     assert many.rows(logits, seeds, index).tolist() == one_by_one
 
 

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 from real_runner.engine.draws import IndependentDraws, KeyedDraws
 from real_runner.engine.engine import Engine, Settings
 from real_runner.engine.residual import Rejection
-from real_runner.models.small.generate import BANNED
+from real_runner.models.small.config import BANNED
 from real_runner.serving.arena import Arena, plain_workload
 from simulator.engine.inputs import load_cost
 from simulator.orders import BestFirstOrder

@@ -16,7 +16,7 @@ from pyarrow import parquet
 from analysis.__main__ import main as analyse
 from real_runner.app import main
 from real_runner.models.loading import enough_memory
-from real_runner.models.small.generate import decode
+from real_runner.models.small.config import EOS
 from real_runner.recording.record import corpus_prompts
 from real_runner.serving.prompts import DOMAIN
 from real_runner.serving.results import OutputLog
@@ -24,6 +24,7 @@ from simulator.engine.arrivals import make_workload
 from simulator.engine.run import load, prepare, run_job
 from simulator.engine.settings import Settings
 from tests.test_prompts import LINES
+from tests.tiny_pair import continuation
 from traces.common.errors import InputError
 from traces.recordings.catalog import find_recording
 
@@ -75,8 +76,9 @@ def test_texts_are_those_of_plain_decoding(pair, runs):
             index = line["prompt"]
             assert corpus[index].split == 2  # policies are fitted on the others
             if index not in plain:  # greedy decoding without a cache, a full forward pass a token
-                outputs, _ = decode(pair.target.model, [corpus[index].tokens], 12)
-                plain[index] = pair.tokenizer.decode(outputs[0])
+                outputs = continuation(pair.target, corpus[index].tokens, 12)
+                ended = [*outputs, EOS].index(EOS) + 1
+                plain[index] = pair.tokenizer.decode(outputs[:ended])
             assert line["text"] == plain[index]
 
 

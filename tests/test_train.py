@@ -1,8 +1,6 @@
 """Training and recording, end to end at toy size: reproducible, resumable, readable."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +10,13 @@ import yaml
 torch = pytest.importorskip("torch")
 
 from real_runner.app import main
-from real_runner.models.small.config import DrafterConfig, TargetConfig
 from real_runner.models.small.load import SHIPPED, load_pair
-from real_runner.models.small.target import Target
-from real_runner.training.drafter import train_drafter
-from real_runner.training.drafts import DraftData
-from real_runner.training.muon import orthogonalise
+from real_runner.models.small.pair import Target
+from real_runner.settings import TrainKeys
+from real_runner.training.fit import orthogonalise
+from real_runner.training.losses import DraftData
+from real_runner.training.task import train_drafter
+from tests.tiny_pair import SHAPE, draft_shape
 from traces.recordings.files import read_recording
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -28,76 +27,60 @@ TOY = [
     "train.drafter_anchors=3", "train.threads=1",
 ]  # fmt: skip
 
-ENV = {
-    "PYTHONPATH": str(ROOT),
-    "TORCHDYNAMO_DISABLE": "1",
-    "OMP_NUM_THREADS": "1",
-    "PATH": "/usr/bin:/bin",
-}
+
+@pytest.fixture(autouse=True)
+def uncompiled(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TORCHDYNAMO_DISABLE", "1")  # of the processes that train drafters
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setattr(torch, "compile", lambda function: function)
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
 
 
-def run(*words, cwd):
-    return subprocess.run(
-        [sys.executable, "-m", "real_runner", *words],
-        cwd=cwd,
-        env=ENV,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-
-
-def test_train_then_record_from_the_command_line(tmp_path):
-    done = run("task=train", "output=pair", *TOY, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    again = run("task=train", "output=pair", *TOY, cwd=tmp_path)
-    assert again.stdout.count("kept") == 4  # every finished stage is left alone
-    pair = load_pair(tmp_path / "pair")
-    assert set(pair.drafters) == {"block", "semi_autoregressive"}
+def test_train_then_record_from_the_command_line(capsys):
+    assert main(["task=train", "output=pair", *TOY]) == 0
+    capsys.readouterr()
+    assert main(["task=train", "output=pair", *TOY]) == 0
+    assert capsys.readouterr().out.count("kept") == 4  # every finished stage is left alone
+    assert set(load_pair("pair").drafters) == {"block", "semi_autoregressive"}
     words = ["task=record", "pair=pair", "output=out", "record.small.domains=[extract,report]"]
     words += ["record.small.sequences_per_domain=4", "record.small.max_new_tokens=12"]
     words += ["record.small.sampled_sequences_per_domain=2"]
-    done = run(*words, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    assert main(words) == 0
     for name, depths, encoding in (("semi", 7, "hidden"), ("block", 15, "pool")):
         for temperature, sequences in ((0, 8), (1, 4)):
-            path = tmp_path / "out" / f"small_{name}_t{temperature}.safetensors"
-            recording = read_recording(path)
+            recording = read_recording(Path(f"out/small_{name}_t{temperature}.safetensors"))
             assert (recording.depths, recording.encoding) == (depths, encoding)
             assert recording.num_sequences == sequences
             assert recording.temperature == temperature
-    hot = read_recording(tmp_path / "out" / "small_semi_t1.safetensors")
-    law = hot.target_logp(np.arange(5))
+    law = read_recording(Path("out/small_semi_t1.safetensors")).target_logp(np.arange(5))
     assert np.allclose(np.exp(law).sum(-1), 1)
 
 
 @pytest.mark.parametrize(
     "words",
-    [["task=train", "train=null"], ["task=train", "output=/proc/none"], ["record.small=3"]],
+    [
+        ["task=train", "train=null"],
+        ["task=train", "output=/proc/none"],
+        ["record.small=3"],
+        ["task=record", "pair=nowhere"],
+    ],
     ids="-".join,
 )
-def test_bad_words_are_refused_in_one_line(tmp_path, monkeypatch, capsys, words):
-    monkeypatch.chdir(tmp_path)
+def test_bad_words_are_refused_in_one_line(tmp_path, capsys, words):
     assert main(words) == 2
     message = capsys.readouterr().err
     assert message.startswith("error: ")
     assert message.count("\n") == 1
+    assert words[-1].rpartition("=")[2] in message.replace("None", "null")
     assert not list(tmp_path.iterdir())
 
 
-def test_a_missing_pair_is_refused_in_one_line(tmp_path):
-    done = run("task=record", "pair=nowhere", cwd=tmp_path)
-    assert done.returncode == 2
-    assert "nowhere" in done.stderr
-    assert done.stderr.count("\n") == 1
-    assert not list(tmp_path.iterdir())
-
-
-def test_the_same_seed_trains_the_same_drafter(tmp_path, monkeypatch):
-    monkeypatch.setattr(torch._dynamo.config, "disable", True)
-    shape = TargetConfig(vocab_size=64, layers=2, width=32, heads=2, feed_forward=48)
+def test_the_same_seed_trains_the_same_drafter(tmp_path):
     torch.manual_seed(0)
-    target = Target(shape)
+    target = Target(SHAPE).requires_grad_(False)
     rng = np.random.default_rng(0)
     data = DraftData(
         rng.integers(5, 60, (4, 24)).astype(np.uint16),
@@ -105,16 +88,11 @@ def test_the_same_seed_trains_the_same_drafter(tmp_path, monkeypatch):
         np.array([20, 24, 22, 18]),
         rng.normal(size=(4, 24, 64)).astype(np.float16),
     )
-    config = DrafterConfig(
-        kind="semi_autoregressive", block=4, width=32, heads=2, feed_forward=48, taps=(1, 2),
-        markov_rank=4,
-    )  # fmt: skip
+    kind = "semi_autoregressive"
 
     def weights(seed):
-        model = train_drafter(
-            config, target, data, seed=seed, steps=3, rows=2, anchors=3,
-            checkpoint=tmp_path / "unused", log=lambda line: None,
-        )  # fmt: skip
+        plan = TrainKeys(seed=seed, semi_autoregressive_steps=3, drafter_rows=2, drafter_anchors=3)
+        model = train_drafter(plan, kind, draft_shape(kind, 4), target, data, tmp_path)
         return torch.cat([w.flatten() for w in model.state_dict().values()])
 
     assert torch.equal(weights(5), weights(5))

@@ -15,10 +15,6 @@ from safetensors.torch import load_file, save_file
 
 LAYERS, WIDTH, VOCAB = 4, 32, 264  # 256 bytes, 4 special tokens, padded as real tables are
 BOS, EOS, TURN, MASK = 256, 257, 258, 259
-CHAT = (
-    "{% for turn in messages %}<turn>{{ turn['content'] }}<turn>{% endfor %}"
-    "{% if add_generation_prompt %}>{% endif %}"
-)
 BACKBONE = {
     "model_type": "qwen3",
     "hidden_size": WIDTH,
@@ -121,7 +117,7 @@ def save_dspark(
 
 
 def save_tokenizer(folder: Path) -> None:
-    """A byte tokenizer that puts <bos> first and has a chat template."""
+    """A byte tokenizer that puts <bos> first."""
     import transformers
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
@@ -136,7 +132,6 @@ def save_tokenizer(folder: Path) -> None:
     wrapped = transformers.PreTrainedTokenizerFast(
         tokenizer_object=raw, bos_token="<bos>", eos_token="<eos>", mask_token="<mask>"
     )
-    wrapped.chat_template = CHAT
     wrapped.save_pretrained(folder)
 
 

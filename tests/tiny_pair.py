@@ -10,12 +10,10 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from real_runner.engine.attend import TextAttend, read_whole
 from real_runner.engine.models import LivePair
-from real_runner.models.small.config import DrafterConfig, TargetConfig
-from real_runner.models.small.drafter import Drafter
-from real_runner.models.small.generate import BANNED
-from real_runner.models.small.live import SmallDrafter, SmallTarget
-from real_runner.models.small.target import Target
+from real_runner.models.small.config import BANNED, DrafterConfig, TargetConfig
+from real_runner.models.small.pair import Drafter, Target
 from real_runner.recording.record import RecordPlan, record_in_memory
 from real_runner.recording.texts import Prompt
 from traces.common.keyed_noise import keyed_draw
@@ -26,6 +24,13 @@ FREE = np.setdiff1d(np.arange(VOCAB), BANNED)  # tokens of a prompt
 SHAPE = TargetConfig(vocab_size=VOCAB, layers=2, width=32, heads=2, feed_forward=48)
 TAPS = (1, 2)
 KINDS = ("block", "semi_autoregressive")
+
+
+def draft_shape(kind: str, slots: int) -> DrafterConfig:
+    rank = 4 if kind == "semi_autoregressive" else 0
+    return DrafterConfig(
+        kind=kind, block=slots, width=32, heads=2, feed_forward=48, taps=TAPS, markov_rank=rank
+    )
 
 
 class Codes:
@@ -39,32 +44,27 @@ class Codes:
 
 
 def tiny_pair(
-    spread: float = 12.0, dtype: torch.dtype = torch.float32, slots: int = 5, seed: int = 3
+    spread: float = 12.0,
+    dtype: torch.dtype = torch.float32,
+    slots: int = 5,
+    seed: int = 3,
+    device: str = "cpu",
 ) -> LivePair:
     """Both drafters on one target, whose logits are spread so that argmaxes are no near ties."""
+
+    def frozen(model: torch.nn.Module) -> torch.nn.Module:
+        with torch.no_grad():
+            for weight in model.parameters():
+                if weight.dim() == 2:
+                    weight.mul_(spread)
+        return model.to(device, dtype).eval().requires_grad_(False)
+
     torch.manual_seed(seed)
-    target = SmallTarget(_frozen(Target(SHAPE), spread, dtype), "0" * 64)
-    drafters = {kind: tiny_drafter(target, kind, spread, slots) for kind in KINDS}
+    target, drafters = frozen(Target(SHAPE, "0" * 64)), {}
+    for kind in KINDS:
+        torch.manual_seed(4)
+        drafters[kind] = frozen(Drafter(draft_shape(kind, slots), target, "1" * 64))
     return LivePair("tiny", target, drafters, Codes())
-
-
-def tiny_drafter(target: SmallTarget, kind: str, spread: float, slots: int) -> SmallDrafter:
-    """A random drafter of one kind."""
-    torch.manual_seed(4)
-    rank = 4 if kind == "semi_autoregressive" else 0
-    config = DrafterConfig(
-        kind=kind, block=slots, width=32, heads=2, feed_forward=48, taps=TAPS, markov_rank=rank
-    )
-    model = _frozen(Drafter(config, SHAPE), spread, target.dtype)
-    return SmallDrafter(model, target, "1" * 64)
-
-
-def _frozen(model: torch.nn.Module, spread: float, dtype: torch.dtype) -> torch.nn.Module:
-    with torch.no_grad():
-        for weight in model.parameters():
-            if weight.dim() == 2:
-                weight.mul_(spread)
-    return model.to(dtype).eval().requires_grad_(False)
 
 
 def random_prompts(rng: np.random.Generator, count: int, longest: int = 20) -> list[list[int]]:
@@ -73,10 +73,10 @@ def random_prompts(rng: np.random.Generator, count: int, longest: int = 20) -> l
 
 
 @torch.no_grad()
-def full_logits(target: SmallTarget, tokens: Sequence[int]) -> np.ndarray:
+def full_logits(target: Target, tokens: Sequence[int]) -> np.ndarray:
     """The target's logits (V,) float64 behind the last token, banned ones at -inf."""
-    hidden, _, _ = target.model(torch.tensor([list(tokens)]))
-    logits = target.model.logits(hidden[0, -1]).double().numpy()
+    hidden, _ = read_whole(target, torch.tensor([list(tokens)]))
+    logits = target.logits(hidden[0, -1]).double().numpy()
     logits[list(target.banned_tokens)] = -np.inf
     return logits
 
@@ -90,17 +90,19 @@ def continuation(target, prompt, count: int, temperature: float = 0.0, seed: int
 
 
 @torch.no_grad()
-def full_draft(drafter: SmallDrafter, tokens: Sequence[int]) -> np.ndarray:
+def full_draft(drafter: Drafter, target: Target, tokens: Sequence[int]) -> np.ndarray:
     """The drafter's logits (depths, V) float64 behind the anchor, which is the last of `tokens`.
 
     Before the Markov bias; its context is the target's states strictly before the anchor.
     """
-    target, before = drafter.target, len(tokens) - 1
-    _, _, tapped = target.model(torch.tensor([list(tokens[:-1])]), taps=drafter.taps)
-    context = drafter.model.context(torch.cat(tapped, -1))
-    anchor, position = torch.tensor([[tokens[-1]]]), torch.tensor([[before]])
-    hidden = drafter.model(target.embedding, context, anchor, position)[0, 0]
-    logits = target.model.logits(hidden).double().numpy()
+    before = len(tokens) - 1
+    _, tapped = read_whole(target, torch.tensor([list(tokens[:-1])]), drafter.taps)
+    context = drafter.context(tapped, torch.arange(before)[None])
+    position = torch.tensor([before])
+    hidden = drafter.forward(
+        torch.tensor(tokens[-1:]), position, TextAttend(context, position[None])
+    )
+    logits = drafter.logits(hidden[0]).double().numpy()
     logits[:, list(target.banned_tokens)] = -np.inf
     return logits
 

@@ -6,12 +6,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from real_runner.engine.models import LiveDrafter, LiveTarget
+
 COLUMNS = 16  # the number of columns is kept a multiple of this, as fused attention kernels want
 
 
-def rounded(columns: int) -> int:
-    """`columns`, up to the next multiple of `COLUMNS`."""
-    return -(-columns // COLUMNS) * COLUMNS
+def rounded(columns: int, step: int = COLUMNS) -> int:
+    """`columns`, up to the next multiple of `step`."""
+    return -(-columns // step) * step
 
 
 class KVCache:
@@ -21,8 +23,8 @@ class KVCache:
     accepted ones together, and whatever follows is overwritten later. Grows when a text does.
     """
 
-    def __init__(self, model, rows: int, columns: int) -> None:
-        shape = (model.layers, rows, model.kv_heads, rounded(columns), model.head_dim)
+    def __init__(self, model: LiveTarget | LiveDrafter, rows: int, columns: int) -> None:
+        shape = (model.num_layers, rows, model.kv_heads, rounded(columns), model.head_dim)
         self.key = torch.zeros(shape, device=model.device, dtype=model.dtype)
         self.value = torch.zeros_like(self.key)
 
@@ -39,9 +41,13 @@ class KVCache:
             self.value = torch.nn.functional.pad(self.value, (0, 0, 0, more))
 
     def write(self, layer: int, row: Tensor, column: Tensor, key: Tensor, value: Tensor) -> None:
-        """Put keys and values (n, kv_heads, head_dim) at (row, column), both (n,)."""
-        self.key[layer][row, :, column] = key
-        self.value[layer][row, :, column] = value
+        """Put keys and values (b, kv_heads, t, head_dim) at (row, column), both (b * t,)."""
+        self.key[layer][row, :, column] = key.transpose(1, 2).flatten(0, 1)
+        self.value[layer][row, :, column] = value.transpose(1, 2).flatten(0, 1)
+
+    def first(self, layer: int, rows: int, columns: int) -> tuple[Tensor, Tensor]:
+        """Keys and values (rows, kv_heads, columns, head_dim) of the first rows and columns."""
+        return self.key[layer, :rows, :, :columns], self.value[layer, :rows, :, :columns]
 
     def keep(self, row: np.ndarray, source: np.ndarray, column: np.ndarray) -> None:
         """Copy the entries at (row, source) to (row, column) in every layer; all (n,)."""

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from torch import Tensor
 
 from simulator.orders import Draws as Drafts
 from traces.common.keyed_noise import keyed_draw
@@ -15,11 +14,8 @@ from traces.common.keyed_noise import keyed_draw
 class Draws(Protocol):
     """The target's tokens, and the drafter's where it samples."""
 
-    def draw(self, logits: Tensor, seed: int, output_index: int) -> int:
-        """The token of one output of a request, from logits (V,) without the banned tokens."""
-
     def rows(self, logits: np.ndarray, seeds: np.ndarray, output_index: np.ndarray) -> np.ndarray:
-        """The tokens (n,) of n outputs, from logits (n, V) float64: `draw` of each in turn."""
+        """The tokens (n,) of n outputs, from logits (n, V) float64 without the banned tokens."""
 
     def drafts(self, seeds: np.ndarray, output_index: np.ndarray) -> Drafts:
         """Where the sampled drafts of a step come from; output_index (b,) of the roots."""
@@ -33,9 +29,6 @@ class KeyedDraws:
     """
 
     temperature: float
-
-    def draw(self, logits: Tensor, seed: int, output_index: int) -> int:
-        return keyed_draw(logits.double().cpu().numpy(), self.temperature, seed, output_index)
 
     def rows(self, logits: np.ndarray, seeds: np.ndarray, output_index: np.ndarray) -> np.ndarray:
         asked = zip(logits, seeds.tolist(), output_index.tolist(), strict=True)
@@ -51,10 +44,6 @@ class IndependentDraws:
 
     temperature: float
     rng: np.random.Generator
-
-    def draw(self, logits: Tensor, seed: int, output_index: int) -> int:
-        scores = logits.double().cpu().numpy() / self.temperature
-        return int(np.argmax(scores + self.rng.gumbel(size=len(scores))))
 
     def rows(self, logits: np.ndarray, seeds: np.ndarray, output_index: np.ndarray) -> np.ndarray:
         return (logits / self.temperature + self.rng.gumbel(size=logits.shape)).argmax(-1)

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from real_runner.engine.attend import PromptAttend
-from real_runner.engine.cache import KVCache
-from real_runner.engine.graphs import GRAPH_SIZES, GraphedVerify, whole_columns
+from real_runner.engine.cache import KVCache, rounded
+from real_runner.engine.graphs import COLUMNS, GRAPH_SIZES, GraphedVerify
 from real_runner.engine.models import LiveDrafter, LiveTarget
 from real_runner.engine.pack import PACKINGS, Packed, Trees, block_attend, pack
 from real_runner.engine.walk import DraftLaws, GreedyMatch, Round, Verifier, Walk, ban
@@ -70,11 +70,9 @@ class Engine:
         self.verifier = verifier or GreedyMatch()
         columns = columns + HEADROOM
         if self.settings.graphs:
-            columns = whole_columns(columns)  # a cache that moves would invalidate them
+            columns = rounded(columns, COLUMNS)  # a cache that moves would invalidate them
         self.cache = KVCache(target, capacity, columns)
-        self.context = (
-            None if drafter is None else KVCache(drafter_shape(target, drafter), capacity, columns)
-        )
+        self.context = None if drafter is None else KVCache(drafter, capacity, columns)
         self.head = head
         if head is None and drafter is not None:
             self.head = draft_head(target, drafter)
@@ -168,8 +166,10 @@ class Engine:
         self._drafted = None  # its memory is wanted
         hidden = self.drafter.forward(anchor, length, attend)
         logits = ban(self.drafter.logits(hidden[back]), self.target.banned_tokens)
-        self._drafted = logits
-        confidence = confidence_logits(self.drafter, hidden[back])
+        self._drafted, confidence = logits, None
+        weights = self.drafter.confidence_weights()
+        if weights is not None:  # logits (batch, D), without what the parent adds
+            confidence = _host(hidden[back] @ weights[0] + weights[2]).astype(np.float64)
         self._block = block_scores(
             self.drafter, logits, self.settings.pool, self.head, self.root, confidence
         )
@@ -231,7 +231,9 @@ class Engine:
             return Trees(self.root, self.length, width, none, none - 1, none)
         most = max(int(width.max()), 1)
         parts = (part[:, :most] for part in (table.token, table.parent, table.depth))
-        return Trees(self.root, self.length, width, *parts, sampled_at(table))
+        spec = getattr(table, "spec", None)
+        sampled = spec.temperature if getattr(spec, "sampled", False) else None
+        return Trees(self.root, self.length, width, *parts, sampled)
 
     @torch.inference_mode()
     def commit(self) -> None:
@@ -271,29 +273,7 @@ class Engine:
         self.context.ensure(int(position.max(initial=0)) + HEADROOM)
         row, position = (torch.from_numpy(part).to(states.device) for part in (row, position))
         for layer, (key, value) in enumerate(self.drafter.context(states[None], position[None])):
-            new = (part[0].transpose(0, 1) for part in (key, value))
-            self.context.write(layer, row, position, *new)
-
-
-def sampled_at(table: OrderTable) -> float | None:
-    """Temperature of a table's drafts, None where they are no samples."""
-    spec = getattr(table, "spec", None)
-    return spec.temperature if getattr(spec, "sampled", False) else None
-
-
-@dataclass(frozen=True, slots=True)
-class _CacheShape:
-    layers: int
-    kv_heads: int
-    head_dim: int
-    device: torch.device
-    dtype: torch.dtype
-
-
-def drafter_shape(target: LiveTarget, drafter: LiveDrafter) -> _CacheShape:
-    """What a cache must know to hold the drafter's context."""
-    shape = (drafter.layers, drafter.kv_heads, drafter.head_dim)
-    return _CacheShape(*shape, target.device, target.dtype)
+            self.context.write(layer, row, position, key, value)
 
 
 def draft_head(target: LiveTarget, drafter: LiveDrafter) -> DraftHead:
@@ -307,15 +287,6 @@ def draft_head(target: LiveTarget, drafter: LiveDrafter) -> DraftHead:
     head = DraftHead(target.vocab_size, None, *factors, target.banned_tokens, weights)
     head.fill()
     return head
-
-
-def confidence_logits(drafter: LiveDrafter, hidden: Tensor) -> np.ndarray | None:
-    """(b, D) on the host, without what the parent adds, of states (b, D, width)."""
-    weights = drafter.confidence_weights()
-    if weights is None:
-        return None
-    state, _, bias = weights
-    return _host(hidden @ state + bias).astype(np.float64)
 
 
 def block_scores(
@@ -333,12 +304,8 @@ def block_scores(
     out as float32, and its laws are taken in float32.
     """
     if drafter.markov is not None:
-        return BlockScores(
-            logits=_host(logits),
-            head=head,
-            anchor_token=anchor_token,
-            confidence_logit=confidence,
-        )
+        given = {"head": head, "anchor_token": anchor_token, "confidence_logit": confidence}
+        return BlockScores(logits=_host(logits), **given)
     wide = torch.float32 if logits.dtype == torch.bfloat16 else torch.float64
     tokens, values = [], []
     for part in logits.split(max(1, LAWS // logits[0].numel())):  # wide copies of few at once
@@ -349,6 +316,5 @@ def block_scores(
 
 
 def _host(values: Tensor) -> np.ndarray:
-    """`values` on the host."""
     values = values.cpu()
     return (values.float() if values.dtype == torch.bfloat16 else values).numpy()

@@ -13,13 +13,12 @@ that nothing is undefined. Without CUDA the same padded pass runs uncaptured.
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from real_runner.engine.attend import Memo, RaggedAttend, mixed
-from real_runner.engine.cache import KVCache
+from real_runner.engine.attend import RaggedAttend
+from real_runner.engine.cache import KVCache, rounded
 from real_runner.engine.models import LiveTarget
 from real_runner.engine.pack import Packed
 
@@ -35,47 +34,6 @@ def next_size(size: int, sizes: tuple[int, ...]) -> int:
     """The smallest of `sizes` that is at least `size`; `size` itself beyond the last."""
     at = bisect_left(sizes, size)
     return sizes[at] if at < len(sizes) else size
-
-
-def whole_columns(columns: int) -> int:
-    """`columns`, up to the next multiple of `COLUMNS`."""
-    return -(-columns // COLUMNS) * COLUMNS
-
-
-@dataclass(frozen=True, slots=True)
-class StaticAttend:
-    """Attention of N tokens in one row, of B requests with T slots each; all of fixed size."""
-
-    cache: KVCache
-    row: Tensor  # (N,)
-    column: Tensor  # (N,)
-    slot: Tensor  # (N,)
-    source: Tensor  # (B, T) token in every slot, any where there is none
-    mask: Tensor  # (B, 1, T, columns)
-    memo: Memo = field(default_factory=dict)
-
-    def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        new = (part[0].transpose(0, 1) for part in (key, value))
-        self.cache.write(layer, self.row, self.column, *new)
-        batch, _, _, columns = self.mask.shape
-        placed = query[0].transpose(0, 1)[self.source].transpose(1, 2)  # (B, heads, T, head_dim)
-        keys = self.cache.key[layer, :batch, :, :columns]
-        values = self.cache.value[layer, :batch, :, :columns]
-        out = mixed(placed, keys, values, self.mask, self.memo)
-        return out[self.row, :, self.slot].transpose(0, 1)[None]
-
-
-@dataclass(frozen=True, slots=True)
-class _Inputs:
-    """Fixed places that a pass of one size reads from; views of shared memory."""
-
-    tokens: Tensor  # (1, N)
-    positions: Tensor  # (1, N)
-    row: Tensor  # (N,)
-    column: Tensor  # (N,)
-    slot: Tensor  # (N,)
-    source: Tensor  # (B, T)
-    mask: Tensor  # (B, 1, T, columns)
 
 
 class GraphedVerify:
@@ -105,7 +63,7 @@ class GraphedVerify:
         )
         self._source = self._lines.new_zeros(0)
         self._mask = self._hidden.new_zeros(0)
-        self._graphs: dict[Sizes, tuple[_Inputs, torch.cuda.CUDAGraph]] = {}
+        self._graphs: dict[Sizes, tuple[Packed, torch.cuda.CUDAGraph]] = {}
         self._pool = None  # memory between layers, the same for all graphs
         self._store = cache.key  # where captured graphs find the cache
 
@@ -116,17 +74,24 @@ class GraphedVerify:
 
     def covers(self, packed: Packed) -> bool:
         """Whether the pass is short enough."""
-        return packed.attend.row.numel() <= self.sizes[-1]
+        return len(packed.attend.row) <= self.sizes[-1]
 
     def __call__(self, packed: Packed) -> tuple[Tensor, Tensor]:
         """Final states (1, N, width) and tapped ones of the pass's own N tokens.
 
         They are overwritten by the next pass.
         """
-        sizes = self._sizes(packed)
-        self.cache.ensure(sizes[3])
-        if self.cache.key is not self._store:  # moved when it grew: graphs would read the old one
-            self._graphs, self._store = {}, self.cache.key
+        attend, cache = packed.attend, self.cache
+        batch, _, slots, columns = attend.mask.shape
+        sizes = (
+            next_size(len(attend.row), self.sizes),
+            min(next_size(batch, self.sizes), cache.key.shape[1]),  # rows behind the batch are free
+            next_size(slots, self.sizes),
+            rounded(columns + 1, COLUMNS),  # one more than the pass writes, for padding
+        )
+        cache.ensure(sizes[3])
+        if cache.key is not self._store:  # moved when it grew: graphs would read the old one
+            self._graphs, self._store = {}, cache.key
         inputs, graph = self._graphs.get(sizes) or (self._inputs(sizes), None)
         self._fill(inputs, packed)
         if graph is not None:
@@ -137,62 +102,49 @@ class GraphedVerify:
             self._graphs[sizes] = inputs, self._captured(inputs)
         else:
             self._forward(inputs)
-        count = packed.attend.row.numel()
-        return self._hidden[:, :count], self._tapped[:, :count]
+        return self._hidden[:, : len(attend.row)], self._tapped[:, : len(attend.row)]
 
-    def _sizes(self, packed: Packed) -> Sizes:
-        """Padded sizes; one column more than the pass writes, for padding."""
-        batch, _, slots, columns = packed.attend.mask.shape
-        rows = self.cache.key.shape[1]
-        return (
-            next_size(packed.attend.row.numel(), self.sizes),
-            min(next_size(batch, self.sizes), rows),  # rows behind the batch are free
-            next_size(slots, self.sizes),
-            whole_columns(columns + 1),
-        )
-
-    def _inputs(self, sizes: Sizes) -> _Inputs:
-        """Views of the shared memory, which grows for larger passes; graphs keep the old one."""
+    def _inputs(self, sizes: Sizes) -> Packed:
+        """A pass of fixed size: views of shared memory, which grows; graphs keep the old one."""
         tokens, batch, slots, columns = sizes
         self._source = _grown(self._source, batch * slots)
         self._mask = _grown(self._mask, batch * slots * columns)
-        lines = self._lines[:, :tokens]
-        return _Inputs(
-            lines[0:1],
-            lines[1:2],
-            *lines[2:],
-            self._source[: batch * slots].view(batch, slots),
-            self._mask[: batch * slots * columns].view(batch, 1, slots, columns),
-        )
+        token, position, row, column, slot = self._lines[:, :tokens]
+        source = self._source[: batch * slots].view(batch, slots)
+        mask = self._mask[: batch * slots * columns].view(batch, 1, slots, columns)
+        attend = RaggedAttend(self.cache, row, column, slot, source, mask)
+        return Packed(token[None], position[None], attend, None)
 
-    def _fill(self, inputs: _Inputs, packed: Packed) -> None:
+    def _fill(self, inputs: Packed, packed: Packed) -> None:
         """Put a pass in its place, and padding around it."""
-        attend, count = packed.attend, packed.attend.row.numel()
+        attend, count = packed.attend, len(packed.attend.row)
         batch, _, slots, columns = attend.mask.shape
-        slot = attend.slot if isinstance(attend, RaggedAttend) else _slots(attend.row, slots)
-        parts = (packed.tokens, packed.positions, attend.row, attend.column, slot)
-        padding = (0, 0, 0, inputs.mask.shape[3] - 1, 0)
-        names = ("tokens", "positions", "row", "column", "slot")
-        for name, part, pad in zip(names, parts, padding, strict=True):
-            line = getattr(inputs, name).view(-1)
+        to, slot = inputs.attend, attend.slot
+        for line, part, pad in (
+            (inputs.tokens.view(-1), packed.tokens, 0),
+            (inputs.positions.view(-1), packed.positions, 0),
+            (to.row, attend.row, 0),
+            (to.column, attend.column, to.mask.shape[3] - 1),
+            (to.slot, slot, 0),
+        ):
             line[:count] = part.reshape(-1)
             line[count:] = pad
-        inputs.source.zero_()
-        inputs.source[attend.row, slot] = torch.arange(count, device=slot.device)
-        inputs.mask.fill_(float("-inf"))
-        inputs.mask[..., 0] = 0  # padding slots
-        inputs.mask[:batch, :, :slots, :columns] = attend.mask
+        to.source.zero_()
+        to.source[attend.row, slot] = torch.arange(count, device=slot.device)
+        to.mask.fill_(float("-inf"))
+        to.mask[..., 0] = 0  # padding slots
+        to.mask[:batch, :, :slots, :columns] = attend.mask
 
-    def _forward(self, inputs: _Inputs) -> None:
-        attend = StaticAttend(
-            self.cache, inputs.row, inputs.column, inputs.slot, inputs.source, inputs.mask
+    def _forward(self, inputs: Packed) -> None:
+        hidden, tapped = self.target.forward(
+            inputs.tokens, inputs.positions, inputs.attend, self.taps
         )
-        hidden, tapped = self.target.forward(inputs.tokens, inputs.positions, attend, self.taps)
         count = inputs.tokens.shape[1]
         self._hidden[:, :count] = hidden
         self._tapped[:, :count] = tapped
+        inputs.attend.memo.clear()  # the next pass has other masks; a graph keeps what it captured
 
-    def _captured(self, inputs: _Inputs) -> torch.cuda.CUDAGraph:
+    def _captured(self, inputs: Packed) -> torch.cuda.CUDAGraph:
         """The graph of a pass whose inputs are filled; it has run, too."""
         aside = torch.cuda.Stream()
         aside.wait_stream(torch.cuda.current_stream())
@@ -212,8 +164,3 @@ def _grown(memory: Tensor, size: int) -> Tensor:
     """`memory` (n,), or new memory where it has no room for `size` numbers."""
     have = memory.numel()
     return memory if have >= size else memory.new_zeros(max(size, 2 * have))
-
-
-def _slots(row: Tensor, slots: int) -> Tensor:
-    """(b * slots,) place of every token of a dense pass among its row's."""
-    return torch.arange(len(row), device=row.device) % slots

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 
 class Attend(Protocol):
@@ -30,7 +30,7 @@ class LiveTarget(Protocol):
     name: str
     sha256: str
     vocab_size: int
-    layers: int
+    num_layers: int
     kv_heads: int
     head_dim: int
     width: int  # hidden size
@@ -39,7 +39,7 @@ class LiveTarget(Protocol):
     banned_tokens: tuple[int, ...]  # never emitted, never drafted
     device: torch.device
     dtype: torch.dtype
-    embedding: Tensor  # (V, width)
+    embedding: nn.Embedding  # (V, width)
     head: Tensor  # (V, width)
 
     def forward(
@@ -62,11 +62,13 @@ class LiveDrafter(Protocol):
     kind: str  # block (in place) or semi_autoregressive (shifted, Markov head)
     depths: int  # future tokens one pass predicts
     slots: int  # tokens of one block
-    layers: int
+    num_layers: int
     kv_heads: int
     head_dim: int
     width: int
     taps: tuple[int, ...]
+    device: torch.device
+    dtype: torch.dtype
     markov: tuple[Tensor, Tensor] | None  # (V, r) by parent, (V, r) by child
 
     def context(self, tapped: Tensor, positions: Tensor) -> list[tuple[Tensor, Tensor]]:
@@ -85,8 +87,11 @@ class LiveDrafter(Protocol):
     def logits(self, hidden: Tensor) -> Tensor:
         """(..., width) to (..., V), before the Markov bias."""
 
-    def confidence(self, hidden: Tensor, parent: Tensor) -> Tensor | None:
-        """Probability that the draft at each state is accepted, given its parent token; or None."""
+    def chance(self, hidden: Tensor, parent: Tensor) -> Tensor | None:
+        """That the draft (...) after each state (..., width) and parent token (...) is accepted.
+
+        None without a head for it.
+        """
 
     def confidence_weights(self) -> tuple[Tensor, Tensor, Tensor] | None:
         """Weights (width,) and (rank,) and bias () of that probability's logit; or None.

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from real_runner.engine.attend import ApartAttend, BlocksApartAttend, DenseAttend, RaggedAttend
+from real_runner.engine.attend import ApartAttend, DenseAttend, RaggedAttend
 from real_runner.engine.cache import KVCache, rounded
 from simulator.compiling import njit
 
@@ -83,17 +83,22 @@ def pack(
         request, slot = request[real], slot[real]
         place = np.concatenate([[0], np.cumsum(trees.width + 1)[:-1]])
         tokens, positions = tokens[request, slot][None], positions[request, slot][None]
-    row, column, slot = (
-        torch.from_numpy(part).to(device) for part in (request, trees.length[request] + slot, slot)
+    row, column, slot, tokens, positions = (
+        torch.from_numpy(part).to(device)
+        for part in (request, trees.length[request] + slot, slot, tokens, positions)
     )
     if packing == "ragged" and apart:
-        attend = _apart(trees, cache, above, row, column, dtype)
-    elif packing == "ragged":
-        mask = _mask(trees, above, columns, device, dtype)
-        attend = RaggedAttend(cache, row, column, slot, mask)
+        length, count = trees.length.astype(np.int64), trees.width.astype(np.int64) + 1
+        masks = [_own_mask(*one, dtype) for one in zip(above, length, count, strict=True)]
+        ends = (length + count).tolist()
+        attend = ApartAttend(cache, row, column, count.tolist(), ends, masks)
     else:
-        attend = DenseAttend(cache, row, column, _mask(trees, above, columns, device, dtype))
-    tokens, positions = (torch.from_numpy(part).to(device) for part in (tokens, positions))
+        mask = tree_mask(trees.length, above, columns, device, dtype)
+        attend = DenseAttend(cache, row, column, mask)
+        if packing == "ragged":
+            source = row.new_zeros(len(trees), slots)
+            source[row, slot] = torch.arange(len(row), device=device)
+            attend = RaggedAttend(cache, row, column, slot, source, mask)
     return Packed(tokens, positions, attend, place)
 
 
@@ -131,19 +136,11 @@ def _fill(root, length, width, token, parent, depth, tokens, positions, above):
             above[i, m + 1, m + 1] = True
 
 
-def _mask(trees: Trees, above: np.ndarray, columns: int, device, dtype) -> Tensor:
-    """(b, 1, t, columns) to add to scores: 0 where a token sees a column, -inf elsewhere."""
-    length = np.ascontiguousarray(trees.length, np.int64)
-    if device.type == "cpu":
-        kind = np.float64 if dtype == torch.float64 else np.float32
-        mask = np.full((*above.shape[:2], columns), -np.inf, kind)
-        _open(mask, above, length)
-        return torch.from_numpy(mask)[:, None].to(dtype)
-    return device_mask(length, above, columns, device, dtype)
+def tree_mask(length: np.ndarray, above: np.ndarray, columns: int, device, dtype) -> Tensor:
+    """(b, 1, t, columns) to add to scores: 0 where a token sees a column, -inf elsewhere.
 
-
-def device_mask(length: np.ndarray, above: np.ndarray, columns: int, device, dtype) -> Tensor:
-    """The same mask, made on the device: only (b, t, t) bits are copied there."""
+    Made on the device: only lengths (b,) and (b, t, t) bits are copied there.
+    """
     start = torch.from_numpy(length).to(device)
     seen = torch.arange(columns, device=device) < start[:, None]  # (b, columns)
     seen = seen[:, None].repeat(1, above.shape[1], 1)
@@ -154,49 +151,32 @@ def device_mask(length: np.ndarray, above: np.ndarray, columns: int, device, dty
     return mask.masked_fill_(~seen, float("-inf"))[:, None]
 
 
-@njit(cache=True, nogil=True)
-def _open(mask, above, length):
-    for i in range(mask.shape[0]):
-        for m in range(mask.shape[1]):
-            mask[i, m, : length[i]] = 0.0
-            for j in range(above.shape[2]):
-                if above[i, m, j]:
-                    mask[i, m, length[i] + j] = 0.0
-
-
-def _apart(trees: Trees, cache: KVCache, above: np.ndarray, row, column, dtype) -> ApartAttend:
-    """Every request by itself: a root alone needs no mask."""
-    kind = np.float64 if dtype == torch.float64 else np.float32
-    length, packed = trees.length.astype(np.int64), trees.width.astype(np.int64) + 1
-    first = np.concatenate([[0], np.cumsum(packed)]).tolist()
-    columns = (length + packed).tolist()
-    masks: list[Tensor | None] = []
-    for i, (count, wide) in enumerate(zip(packed.tolist(), columns, strict=True)):
-        if count == 1:
-            masks.append(None)
-            continue
-        mask = np.full((1, count, wide), -np.inf, kind)
-        _open(mask, above[i : i + 1, :count, :count], length[i : i + 1])
-        masks.append(torch.from_numpy(mask)[None].to(dtype))
-    return ApartAttend(cache, row, column, first, columns, masks, [{} for _ in masks])
+def _own_mask(above: np.ndarray, length: int, count: int, dtype: torch.dtype) -> Tensor | None:
+    """The mask (1, 1, count, length + count) of one tree on the host: a root alone needs none."""
+    if count == 1:
+        return None
+    mask = np.zeros((count, length + count), np.float32)
+    mask[:, length:][~above[:count, :count]] = -np.inf
+    return torch.from_numpy(mask)[None, None].to(dtype)
 
 
 def block_attend(
     cache: KVCache, length: np.ndarray, slots: int, dtype: torch.dtype, apart: bool = False
-) -> DenseAttend | BlocksApartAttend:
+) -> DenseAttend | ApartAttend:
     """Attention of blocks of `slots` tokens behind `length` (b,) columns, all of which they see.
 
     apart: every block by itself.
     """
     columns, device = rounded(int(length.max()) + slots), cache.key.device
     cache.ensure(columns)
+    ends = length + slots
     row = np.repeat(np.arange(len(length)), slots)
     column = (length[:, None] + np.arange(slots)).ravel()
     row, column = (torch.from_numpy(part).to(device) for part in (row, column))
     if apart:
-        return BlocksApartAttend(cache, row, column, (length + slots).tolist())
-    ends = torch.from_numpy(length + slots).to(device)
-    seen = torch.arange(columns, device=device) < ends[:, None]
+        count, batch = [slots], len(length)
+        return ApartAttend(cache, row, column, count * batch, ends.tolist(), [None] * batch)
+    seen = torch.arange(columns, device=device) < torch.from_numpy(ends).to(device)[:, None]
     mask = torch.zeros(seen.shape, device=device, dtype=dtype)
     mask = mask.masked_fill_(~seen, float("-inf"))[:, None, None]
     return DenseAttend(cache, row, column, mask.expand(-1, -1, slots, -1))

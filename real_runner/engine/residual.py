@@ -12,31 +12,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from torch import Tensor
 
 from real_runner.engine.draws import IndependentDraws, KeyedDraws
 from real_runner.engine.walk import DrawAndMatch, GreedyMatch, Round, Verifier, Walk, empty_walk
 from simulator.compiling import njit
-from simulator.orders import Draws as Drafts
 from simulator.orders.kernels.sampled import slot_uniforms
 from traces.common.keyed_noise import VERIFY
 from traces.recordings.scores import log_softmax
 
 
 @dataclass(frozen=True, slots=True)
-class Rejection:
-    """Any tree above temperature 0. Fixed candidate sets are drawn and matched, see `DrawAndMatch`.
+class Rejection(DrawAndMatch):
+    """Any tree above temperature 0; fixed candidate sets are drawn and matched.
 
     Coins are keyed by the request, its root's output index and the child's slot, or come from the
     stream of independent draws; either way they are independent of the drafts.
     """
 
-    draws: KeyedDraws | IndependentDraws
-
     def walk(self, round: Round) -> Walk:
         trees, walk = round.trees, empty_walk(round.trees)
         if trees.sampled is None:
-            return DrawAndMatch(self.draws).walk(round)
+            return DrawAndMatch.walk(self, round)
         parts = (trees.width, trees.parent, trees.token)
         tree = [np.ascontiguousarray(part, np.int64) for part in parts]
         coins, depths = self._coins(round, tree), walk.path.shape[1]
@@ -52,9 +48,11 @@ class Rejection:
             else:
                 node[walking] = -1
             ended = node[walking] < 0
-            walk.token[walking[ended], reached] = self._emit(
-                round, walking[ended], p[ended], reached
-            )
+            where = walking[ended]
+            with np.errstate(divide="ignore"):
+                left = self.draws.temperature * np.log(p[ended])
+            index = round.output_index[where] + 1 + reached
+            walk.token[where, reached] = self.draws.rows(left, round.seeds[where], index)
             walking = walking[~ended]
             if not len(walking):
                 break
@@ -70,19 +68,6 @@ class Rejection:
         key = (np.asarray(part).astype(np.uint64) for part in (round.seeds, round.output_index))
         slot_uniforms(*key, *tree, VERIFY, coins)
         return coins
-
-    def _emit(self, round: Round, request: np.ndarray, p: np.ndarray, reached: int) -> np.ndarray:
-        """Tokens (n,) drawn from laws p (n, V), where the walks of n requests end."""
-        with np.errstate(divide="ignore"):
-            logits = self.draws.temperature * np.log(p)
-        where = round.seeds[request], round.output_index[request] + 1 + reached
-        return self.draws.rows(logits, *where)
-
-    def first(self, logits: Tensor, seed: int) -> int:
-        return self.draws.draw(logits, seed, 0)
-
-    def drafts(self, seeds: np.ndarray, output_index: np.ndarray) -> Drafts:
-        return self.draws.drafts(seeds, output_index)
 
 
 @njit(cache=True, nogil=True)

@@ -130,7 +130,10 @@ class DrawAndMatch:
             logits = round.rows(walking, node[walking]).numpy()
             where = round.seeds[walking], round.output_index[walking] + 1 + reached
             walk.token[walking, reached] = self.draws.rows(logits, *where)
-            node[walking] = children_of(trees, walking, node[walking], walk.token[walking, reached])
+            drawn = trees.token[walking] == walk.token[walking, reached, None]  # (n, M)
+            match = drawn & (trees.parent[walking] == node[walking, None])
+            match &= np.arange(match.shape[1]) < trees.width[walking, None]
+            node[walking] = np.where(match.any(1), match.argmax(1), -1)
             walking = walking[node[walking] >= 0]
             if not len(walking):
                 break
@@ -138,7 +141,8 @@ class DrawAndMatch:
         return walk
 
     def first(self, logits: Tensor, seed: int) -> int:
-        return self.draws.draw(logits, seed, 0)
+        one = logits.double().cpu().numpy()[None]
+        return int(self.draws.rows(one, np.array([seed]), np.array([0]))[0])
 
     def drafts(self, seeds: np.ndarray, output_index: np.ndarray) -> Drafts:
         return self.draws.drafts(seeds, output_index)
@@ -149,16 +153,6 @@ def empty_walk(trees: Trees) -> Walk:
     batch, depths = len(trees), max(int(trees.depth.max(initial=0)), 1)
     accepted, path = np.zeros(batch, np.int64), np.full((batch, depths), -1)
     return Walk(accepted, path, np.full((batch, depths + 1), -1))
-
-
-def children_of(
-    trees: Trees, request: np.ndarray, node: np.ndarray, token: np.ndarray
-) -> np.ndarray:
-    """(n,) verified children of nodes (-1: the root) that hold `token`, -1 where there is none."""
-    exists = np.arange(trees.parent.shape[1]) < trees.width[request, None]
-    same = (trees.parent[request] == node[:, None]) & (trees.token[request] == token[:, None])
-    match = same & exists  # (n, M)
-    return np.where(match.any(1), match.argmax(1), -1)
 
 
 def greedy_walk(trees: Trees, emitted: np.ndarray) -> Walk:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from real_runner.engine.models import LiveDrafter, LivePair
 from real_runner.settings import choice
 from traces.common.errors import InputError
-
-if TYPE_CHECKING:
-    import torch
 
 
 def load_live(config: Mapping[str, Any]) -> LivePair:
@@ -25,11 +23,10 @@ def load_live(config: Mapping[str, Any]) -> LivePair:
     """
     device, dtype = place(config)
     if config["target"] is None:
-        from real_runner.models.small.live import live_pair
         from real_runner.models.small.load import SHIPPED, load_pair
 
-        return live_pair(load_pair(Path(config["pair"] or SHIPPED)), device, dtype)
-    from real_runner.models.hub import load_checkpoint_pair
+        return load_pair(Path(config["pair"] or SHIPPED), device, dtype)
+    from real_runner.models.hub.load import load_checkpoint_pair
 
     return load_checkpoint_pair(config["target"], config["drafter"], device, dtype)
 
@@ -40,8 +37,6 @@ def place(config: Mapping[str, Any]) -> tuple[torch.device, torch.dtype]:
     Raises:
         InputError: a device or a type that is not there.
     """
-    import torch
-
     device = device_of(config["device"])
     dtype = getattr(torch, config["dtype"])
     if config["threads"] is not None:
@@ -54,8 +49,6 @@ def place(config: Mapping[str, Any]) -> tuple[torch.device, torch.dtype]:
 
 def device_of(value: str) -> torch.device:
     """cpu or cuda; auto takes cuda where there is one."""
-    import torch
-
     if value == "cuda" and not torch.cuda.is_available():
         raise InputError("device is 'cuda', but PyTorch sees no CUDA device; accepted here: cpu")
     if value == "auto":
@@ -71,10 +64,7 @@ def chosen_drafter(pair: LivePair, config: Mapping[str, Any]) -> LiveDrafter:
 
 
 # What allocators other than CUDA's say in a plain RuntimeError.
-WORDS = (
-    *("DefaultCPUAllocator", "can't allocate memory"),
-    *("out of memory", "CUBLAS_STATUS_ALLOC_FAILED"),
-)
+WORDS = "DefaultCPUAllocator|can't allocate memory|out of memory|CUBLAS_STATUS_ALLOC_FAILED"
 
 
 @contextmanager
@@ -97,7 +87,7 @@ def said(error: BaseException) -> str:
 def ran_out(error: BaseException | None) -> bool:
     """Whether an allocator raised it; a graph capture that runs out raises another on its way."""
     while error is not None:
-        known = any(word in str(error) for word in WORDS)
+        known = re.search(WORDS, str(error))
         if known or isinstance(error, MemoryError | torch.OutOfMemoryError):
             return True
         error = error.__context__

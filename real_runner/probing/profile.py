@@ -130,7 +130,7 @@ def profile_of(
         num_gpus=1,
         model=probe.pair.name,
         model_shape={
-            "layers": target.layers,
+            "layers": target.num_layers,
             "hidden": target.width,
             "kv_heads": target.kv_heads,
             "head_dim": target.head_dim,

@@ -15,8 +15,7 @@ from real_runner.engine.models import LivePair
 from real_runner.models.hub.draft_config import DraftShape
 from real_runner.models.hub.drafter import CheckpointDrafter
 from real_runner.models.hub.files import require_transformers
-from real_runner.models.hub.hub_target import ATTENTION, HubTarget, engine_attention
-from real_runner.models.hub.layouts import LAYOUTS
+from real_runner.models.hub.target import ATTENTION, HubTarget, engine_attention
 
 DEVIATION = 0.02  # of weights, as Qwen3 starts its training
 
@@ -85,7 +84,9 @@ def random_pair(name: str, device: torch.device, dtype: torch.dtype, seed: int =
         drafter = CheckpointDrafter(_draft_shape(shape), f"DFlash for {target.name}", fingerprint)
     drafter = _filled(drafter.to(dtype).to_empty(device=device), noise)
     half = torch.arange(0, shape.head_dim, 2, device=device, dtype=torch.float32)
-    drafter.place(target.embedding, target.head, shape.theta ** (-half / shape.head_dim), 1.0)
+    drafter.place(
+        target.embedding.weight, target.head, shape.theta ** (-half / shape.head_dim), 1.0
+    )
     return LivePair(target.name, target, {drafter.kind: drafter}, ByteText())
 
 
@@ -114,22 +115,18 @@ def _target(shape: PairShape, device, dtype, noise: torch.Generator) -> torch.nn
 
 def _draft_shape(shape: PairShape) -> DraftShape:
     return DraftShape(
-        layout=LAYOUTS["DFlashDraftModel"],
-        slots=shape.block,
-        taps=shape.taps,
-        target_layers=shape.layers,
-        mask_token=shape.mask_token,
+        architectures=["DFlashDraftModel"],
+        block_size=shape.block,
+        target_layer_ids=[tap - 1 for tap in shape.taps],
+        mask_token_id=shape.mask_token,
         vocab_size=shape.vocab,
-        width=shape.width,
-        layers=shape.draft_layers,
-        heads=shape.heads,
-        kv_heads=shape.kv_heads,
+        hidden_size=shape.width,
+        num_hidden_layers=shape.draft_layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads,
         head_dim=shape.head_dim,
-        feed_forward=shape.feed_forward,
-        norm_eps=shape.norm_eps,
-        attention_bias=False,
-        markov_rank=0,
-        confidence_width=0,
+        intermediate_size=shape.feed_forward,
+        rms_norm_eps=shape.norm_eps,
     )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from real_runner.engine.attend import TextAttend, mixed
+from real_runner.engine.attend import TextAttend, read_whole
 from real_runner.engine.models import LiveDrafter, LiveTarget
 from real_runner.engine.walk import ban
 from real_runner.recording.texts import Text
@@ -32,18 +32,13 @@ class Trace:
     mismatches: int  # positions where this pass emits another token than the text has
 
 
-def _causal(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    return mixed(query, key, value, None)
-
-
 @torch.inference_mode()
 def trace_target(
     target: LiveTarget, text: Text, temperature: float, taps: tuple[int, ...]
 ) -> Trace:
     """One forward pass over the whole text."""
     tokens = torch.tensor(text.tokens, device=target.device)[None]
-    positions = torch.arange(tokens.shape[1], device=target.device)[None]
-    hidden, tapped = target.forward(tokens, positions, _causal, taps)
+    hidden, tapped = read_whole(target, tokens, taps)
     rows = hidden[0, len(text.prompt) - 1 : -1]
     logits = ban(target.logits(rows), target.banned_tokens).double()
     if temperature:
@@ -64,7 +59,7 @@ def draft_hidden(drafter: LiveDrafter, text: Text, taps: Tensor) -> Tensor:
     token = torch.tensor(text.tokens, device=taps.device)[anchor]
     at_once = max(1, SCORES // (taps.shape[1] * drafter.slots))
     parts = [
-        drafter.forward(one_token, one, TextAttend(context, one))
+        drafter.forward(one_token, one, TextAttend(context, one[None]))
         for one_token, one in zip(token.split(at_once), anchor.split(at_once), strict=True)
     ]
     return torch.cat(parts) if parts else taps.new_zeros(0, drafter.depths, drafter.width)
@@ -77,18 +72,14 @@ def pool_scores(
     """Top-`pool` tokens and log-probabilities over the full vocabulary; hidden (A, D, width)."""
     path = torch.from_numpy(realised.astype(np.int64)).to(hidden.device)
     at_once = max(1, LAWS // (hidden.shape[1] * target.vocab_size))
-    token, value, on_path = [], [], []
+    parts = []
     for states, tokens in zip(hidden.split(at_once), path.split(at_once), strict=True):
         law = ban(drafter.logits(states), target.banned_tokens).double().log_softmax(-1)
         best = law.topk(pool, sorted=True)
-        token.append(best.indices.cpu().numpy())
-        value.append(best.values.cpu().numpy())
-        on_path.append(law.gather(2, tokens[..., None])[..., 0].cpu().numpy())
-    return {
-        "pool_token": np.concatenate(token),
-        "pool_logprob": np.concatenate(value),
-        "path_logq": np.concatenate(on_path),
-    }
+        parts.append((best.indices, best.values, law.gather(2, tokens[..., None])[..., 0]))
+    names = ("pool_token", "pool_logprob", "path_logq")
+    columns = zip(*parts, strict=True)
+    return {name: torch.cat(part).cpu().numpy() for name, part in zip(names, columns, strict=True)}
 
 
 @torch.inference_mode()
@@ -101,10 +92,10 @@ def chain_confidence(
     kept = []
     for depth in range(hidden.shape[1]):
         state = hidden[:, depth]
-        confidence = drafter.confidence(state, parent)
-        if confidence is None:
+        chance = drafter.chance(state, parent)
+        if chance is None:
             return None
-        kept.append(confidence)
+        kept.append(chance)
         logits = drafter.logits(state) + torch.nn.functional.embedding(parent, w1) @ w2.mT
         parent = ban(logits, target.banned_tokens).argmax(-1)
     return torch.stack(kept, 1).float().cpu().numpy()

@@ -9,24 +9,25 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from real_runner.models.small.load import Pair
+from real_runner.engine.attend import read_whole
+from real_runner.engine.models import LivePair
+from real_runner.models.small.config import EOS
 from real_runner.training.corpus import generate
-from real_runner.training.text import EOS, encode_prompt
 from simulator.studies.rtable import RtableRequest, rows_of
 from traces.recordings.files import read_recording
 from traces.recordings.recording import Recording
 
 
 @torch.no_grad()
-def completion_loss(pair: Pair, domain: str, count: int, seed: int) -> float:
+def completion_loss(pair: LivePair, domain: str, count: int, seed: int) -> float:
     """Mean cross-entropy in nats per completion token of `count` held-out examples."""
     rng = np.random.default_rng([seed, *domain.encode(), 1])
     total, tokens = 0.0, 0
     for _ in range(count):
         example = generate(domain, rng, "heldout")
-        prompt = encode_prompt(pair.tokenizer, example.prompt)
-        text = torch.tensor([[*prompt, *pair.tokenizer.encode(example.completion).ids, EOS]])
-        hidden, _, _ = pair.target(text[:, :-1])
+        prompt = pair.tokenizer.encode(example.prompt)
+        text = torch.tensor([[*prompt, *pair.tokenizer.encode(example.completion)[1:], EOS]])
+        hidden, _ = read_whole(pair.target, text[:, :-1])
         logits = pair.target.logits(hidden[0, len(prompt) - 1 :])
         total += float(F.cross_entropy(logits, text[0, len(prompt) :], reduction="sum"))
         tokens += len(logits)
@@ -46,7 +47,7 @@ def repeated_share(recording: Recording, domain: str, gram: int = 4) -> float:
     return repeated / max(total, 1)
 
 
-def evaluate(pair: Pair, folder: Path, size: str, log: Callable[[str], None] = print) -> None:
+def evaluate(pair: LivePair, folder: Path, size: str, log: Callable[[str], None] = print) -> None:
     """Print loss and repetition per domain, then R of every rule per drafter, as markdown."""
     semi = _open(folder, f"{size}_semi_t0")
     log("| domain | target loss, nats per token | repeated 4-grams, greedy | sequences | anchors |")

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from real_runner.models.small.config import BOS, EOS, PAD, SPECIAL
 from real_runner.training.corpus import DOMAINS, Example, generate
 
-SPECIAL = ("<bos>", "<eos>", "<mask>", "<pad>")
-BOS, EOS, MASK, PAD = range(4)
+PROMPT_WEIGHT = 0.3  # of a prompt's tokens in the loss
 # By example: real text is longer and harder, so it gets more of the mix.
 MIX = {
     "arithmetic": 0.14,
@@ -49,23 +48,8 @@ def train_tokenizer(rng: np.random.Generator, vocab_size: int, count: int = 20_0
     return tokenizer
 
 
-def load_tokenizer(folder: Path) -> Tokenizer:
-    """The tokenizer saved beside the weights."""
-    return Tokenizer.from_file(str(folder / "tokenizer.json"))
-
-
-def encode_prompt(tokenizer: Tokenizer, prompt: str) -> list[int]:
-    """Prompt tokens as every model of the pair expects them."""
-    return [BOS, *tokenizer.encode(prompt).ids]
-
-
 def packed_rows(
-    tokenizer: Tokenizer,
-    rng: np.random.Generator,
-    rows: int,
-    row_tokens: int,
-    split: str = "train",
-    prompt_weight: float = 0.3,
+    tokenizer: Tokenizer, rng: np.random.Generator, rows: int, row_tokens: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Rows of whole examples, (rows, row_tokens + 1) tokens and the loss weight of each.
 
@@ -74,7 +58,7 @@ def packed_rows(
     """
     tokens = np.full((rows, row_tokens + 1), PAD, np.uint16)
     weight = np.zeros((rows, row_tokens + 1), np.float16)
-    source = _encoded(tokenizer, rng, split, row_tokens + 1)
+    source = _encoded(tokenizer, rng, row_tokens + 1)
     waiting = [next(source) for _ in range(48)]
     for row in range(rows):
         start = 0
@@ -87,16 +71,16 @@ def packed_rows(
             waiting.append(next(source))
             end, answer = start + len(prompt) + len(completion), start + len(prompt)
             tokens[row, start:end] = prompt + completion
-            weight[row, start + 1 : answer] = prompt_weight  # <bos> is never predicted
+            weight[row, start + 1 : answer] = PROMPT_WEIGHT  # <bos> is never predicted
             weight[row, answer:end] = 1.0
             start = end
     return tokens, weight
 
 
-def _encoded(tokenizer, rng, split: str, longest: int) -> Iterator[tuple[list[int], list[int]]]:
+def _encoded(tokenizer, rng, longest: int) -> Iterator[tuple[list[int], list[int]]]:
     """Endless (prompt, completion) token lists that fit in `longest`."""
     while True:
-        chunk = list(examples(rng, 2_000, split))
+        chunk = list(examples(rng, 2_000, "train"))
         prompts = tokenizer.encode_batch([e.prompt for e in chunk])
         answers = tokenizer.encode_batch([e.completion for e in chunk])
         for prompt, answer in zip(prompts, answers, strict=True):

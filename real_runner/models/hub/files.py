@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 from safetensors import safe_open
 from torch import Tensor
 
@@ -18,6 +20,7 @@ from traces.common.json import loads
 WANTED = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]  # of a hub repository
 ACCEPTED = "a folder with config.json and *.safetensors, or a hub id owner/name"
 SAMPLED_BYTES = 4096  # of each tensor, in the fingerprint
+INDEX = "model.safetensors.index.json"
 
 
 def require_transformers():
@@ -42,6 +45,17 @@ def one_line(error: Exception) -> str:
     return " ".join(str(error).split())[:200] or type(error).__name__
 
 
+@contextmanager
+def refusing(said: str, *kinds: type[Exception], end: str = "") -> Iterator[None]:
+    """Turn errors of `kinds` (any, without them) into one line that begins with `said`."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, InputError) or not isinstance(error, kinds or Exception):
+            raise
+        raise InputError(f"{said} ({type(error).__name__}: {one_line(error)}){end}") from error
+
+
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     """An opened checkpoint folder: `what` and `name` are for messages."""
@@ -52,9 +66,12 @@ class Checkpoint:
     config: dict
     tensors: dict[str, tuple[Path, tuple[int, ...]]]  # name -> file, shape
 
+    def __str__(self) -> str:
+        return f"{self.what} {self.name}"
+
     def refuse(self, reason: str) -> InputError:
         """The error to raise about this checkpoint."""
-        return InputError(f"{self.what} {self.name}: {reason}")
+        return InputError(f"{self}: {reason}")
 
     def check(self, name: str, shape: tuple[int, ...]) -> None:
         """InputError unless tensor `name` is there in that shape."""
@@ -90,20 +107,36 @@ class Checkpoint:
 
 def open_checkpoint(name: str, what: str) -> Checkpoint:
     """Open a checkpoint by folder or hub id; `what` is target or drafter, for messages."""
-    folder = _folder(name, what)
-    config = _read_json(folder / "config.json", what, name)
-    tensors = {}
-    for path in _weight_files(folder, what, name):
-        try:
+    folder, tensors = _folder(name, what), {}
+    checkpoint = Checkpoint(what, name, folder, _read_json(folder, "config.json", what, name), {})
+    parts = ["model.safetensors"]
+    if (folder / INDEX).exists():
+        parts = _parts(_read_json(folder, INDEX, what, name), checkpoint)
+    for part in parts:
+        path = folder / part
+        if not os.path.isfile(path):  # a name may be too long to ask pathlib
+            raise checkpoint.refuse(
+                f"no {part:.80}; accepted: model.safetensors, or {INDEX} with all its parts"
+            )
+        with refusing(f"{checkpoint}: {part} is not a readable safetensors file"):
             raw, entries = read_header(path)
             held = path.stat().st_size - 8 - len(raw)
-            found = {key: (path, _shape(key, entry, held)) for key, entry in entries.items()}
-        except (OSError, ValueError, struct.error, LookupError, TypeError, AttributeError) as error:
-            raise InputError(
-                f"{what} {name}: {path.name} is not a readable safetensors file ({one_line(error)})"
-            ) from error
-        tensors |= found
-    return Checkpoint(what, name, folder, config, tensors)
+            tensors |= {key: (path, _shape(key, entry, held)) for key, entry in entries.items()}
+    checkpoint.tensors.update(tensors)
+    return checkpoint
+
+
+def _parts(index: dict, checkpoint: Checkpoint) -> list[str]:
+    """Files that an index names: beside it, and nowhere else."""
+    weight_map = index.get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise checkpoint.refuse(f"no weight_map of {INDEX}; accepted: tensor names and files")
+    for part in weight_map.values():
+        if not (isinstance(part, str) and re.fullmatch(r"[\w][\w.-]*\.safetensors", part)):
+            raise checkpoint.refuse(
+                f"weight_map of {INDEX} names {part!a:.80}; accepted: .safetensors files beside it"
+            )
+    return sorted(set(weight_map.values()))
 
 
 def read_header(path: Path) -> tuple[bytes, dict]:
@@ -131,83 +164,22 @@ def _folder(name: str, what: str) -> Path:
     folder = Path(name).expanduser()
     if folder.is_dir():
         return folder
+    missing = f"{what} {name}: no such folder"
     if folder.exists() or not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
-        raise InputError(f"{what} {name}: no such folder; accepted: {ACCEPTED}")
+        raise InputError(f"{missing}; accepted: {ACCEPTED}")
     require_transformers()
     from huggingface_hub import snapshot_download
 
-    try:
+    # The hub client raises errors of several libraries.
+    with refusing(f"{missing}, and the hub gave no such checkpoint", end=f"; accepted: {ACCEPTED}"):
         return Path(snapshot_download(name, allow_patterns=WANTED))
-    except Exception as error:  # the hub client raises errors of several libraries
-        raise InputError(
-            f"{what} {name}: no such folder, and the hub gave no such checkpoint "
-            f"({type(error).__name__}: {one_line(error)}); accepted: {ACCEPTED}"
-        ) from error
 
 
-def _weight_files(folder: Path, what: str, name: str) -> list[Path]:
-    index = folder / "model.safetensors.index.json"
-    if index.exists():
-        names = _parts(_read_json(index, what, name).get("weight_map"), what, name)
-    else:
-        names = ["model.safetensors"]
-    missing = [part for part in names if not _is_file(folder / part)]
-    if missing or not names:
-        absent = missing[0] if missing else "weight_map of model.safetensors.index.json"
-        raise InputError(
-            f"{what} {name}: no {absent:.80}; accepted: model.safetensors, or "
-            "model.safetensors.index.json with all its parts"
-        )
-    return [folder / part for part in names]
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:  # a name that is too long
-        return False
-
-
-def _parts(weight_map: object, what: str, name: str) -> list[str]:
-    """Files that an index names: beside it, and nowhere else."""
-    names = list(weight_map.values()) if isinstance(weight_map, dict) else []
-    for part in names:
-        if not (isinstance(part, str) and re.fullmatch(r"[\w][\w.-]*\.safetensors", part)):
-            raise InputError(
-                f"{what} {name}: weight_map of model.safetensors.index.json names "
-                f"{part!a:.80}; accepted: .safetensors files beside it"
-            )
-    return sorted(set(names))
-
-
-def _read_json(path: Path, what: str, name: str) -> dict:
-    if not path.is_file():
-        raise InputError(f"{what} {name}: no {path.name}; accepted: {ACCEPTED}")
-    try:
-        content = loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise InputError(f"{what} {name}: {path.name} is not JSON ({one_line(error)})") from error
+def _read_json(folder: Path, file: str, what: str, name: str) -> dict:
+    if not (folder / file).is_file():
+        raise InputError(f"{what} {name}: no {file}; accepted: {ACCEPTED}")
+    with refusing(f"{what} {name}: {file} is not JSON", ValueError):
+        content = loads((folder / file).read_text(encoding="utf-8"))
     if not isinstance(content, dict):
-        raise InputError(f"{what} {name}: {path.name} is not a JSON object")
+        raise InputError(f"{what} {name}: {file} is not a JSON object")
     return content
-
-
-def as_device(device: torch.device | str) -> torch.device:
-    """`auto` (cuda where there is one), `cpu`, `cuda` or a torch device."""
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        found = torch.device(device)
-    except RuntimeError as error:
-        raise InputError(f"device {device}: accepted: auto, cpu, cuda") from error
-    if found.type == "cuda" and not torch.cuda.is_available():
-        raise InputError(f"device {device}: no CUDA device here; accepted: auto, cpu")
-    return found
-
-
-def as_dtype(dtype: torch.dtype | str) -> torch.dtype:
-    """One of float32, float64 and bfloat16."""
-    found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
-    if found not in (torch.float32, torch.float64, torch.bfloat16):
-        raise InputError(f"dtype {dtype}: accepted: float32, float64, bfloat16")
-    return found

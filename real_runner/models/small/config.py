@@ -1,48 +1,43 @@
-"""Shapes of the small pair, checked once."""
+"""Shapes and special tokens of the small pair."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from typing import Literal
+
+from pydantic import model_validator
 
 from traces.common.errors import InputError
+from traces.common.settings import Many, Section, above, whole
 
-MOST = {  # a file that says more describes no small pair, and would take all memory
-    "vocab_size": 2**18,
-    "layers": 128,
-    "width": 2**13,
-    "heads": 128,
-    "feed_forward": 2**15,
-    "block": 256,
-    "markov_rank": 2**13,
-}
+SPECIAL = ("<bos>", "<eos>", "<mask>", "<pad>")
+BOS, EOS, MASK, PAD = range(4)
+BANNED = (BOS, MASK, PAD)  # never emitted, never drafted
 
-
-def _check_sizes(config: TargetConfig | DrafterConfig) -> None:
-    for name, most in MOST.items():
-        size, least = getattr(config, name, 1), 0 if name == "markov_rank" else 1
-        if type(size) is not int or not least <= size <= most:
-            raise InputError(f"{name}: {size!r:.40}; accepted: a whole number, {least} to {most}")
+# A file that says more describes no small pair, and would take all memory.
+Vocabulary, Layers, Width, Heads, FeedForward, RopeBase = (
+    *(whole(1, most) for most in (2**18, 128, 2**13, 128, 2**15)),
+    above(0, 1e9),
+)
 
 
-@dataclass(frozen=True, slots=True)
-class TargetConfig:
+class TargetConfig(Section):
     """A small decoder-only transformer (RMSNorm, RoPE, SwiGLU, tied embedding)."""
 
-    vocab_size: int = 2048
-    layers: int = 4
-    width: int = 256
-    heads: int = 4
-    feed_forward: int = 640
-    rope_base: float = 10_000.0
+    vocab_size: Vocabulary = 2048
+    layers: Layers = 4
+    width: Width = 256
+    heads: Heads = 4
+    feed_forward: FeedForward = 640
+    rope_base: RopeBase = 10_000.0
 
-    def __post_init__(self):
-        _check_sizes(self)
-        if self.width % self.heads or (self.width // self.heads) % 2:
-            raise InputError(f"width: {self.width} must split into {self.heads} heads of even size")
+    @model_validator(mode="after")
+    def _splits(self) -> TargetConfig:
+        if self.width % (2 * self.heads):
+            self.refuse("width", f"what splits into {self.heads} heads of even size")
+        return self
 
 
-@dataclass(frozen=True, slots=True)
-class DrafterConfig:
+class DrafterConfig(Section):
     """A one-pass block drafter on the target's hidden states.
 
     ``kind`` is ``block`` (in-place block: slot 0 holds the anchor and is dropped, slot i predicts
@@ -50,24 +45,23 @@ class DrafterConfig:
     low-rank Markov head adds the parent token's bias).
     """
 
-    kind: str = "block"
-    block: int = 16
-    layers: int = 2
-    width: int = 256
-    heads: int = 4
-    feed_forward: int = 640
-    rope_base: float = 10_000.0
-    taps: tuple[int, ...] = (1, 2, 4)  # after these target layers, 1-based
-    markov_rank: int = 0
+    kind: Literal["block", "semi_autoregressive"] = "block"
+    block: whole(1, 256) = 16
+    layers: Layers = 2
+    width: Width = 256
+    heads: Heads = 4
+    feed_forward: FeedForward = 640
+    rope_base: RopeBase = 10_000.0
+    taps: Many[whole(1, 128)] = (1, 2, 4)  # after these target layers, 1-based
+    markov_rank: whole(0, 2**13) = 0
 
-    def __post_init__(self):
-        _check_sizes(self)
-        if self.kind not in ("block", "semi_autoregressive"):
-            raise InputError(f"kind: {self.kind!r} is not one of block, semi_autoregressive")
+    @model_validator(mode="after")
+    def _together(self) -> DrafterConfig:
         if (self.kind == "semi_autoregressive") != (self.markov_rank > 0):
-            raise InputError(
-                "markov_rank: the semi_autoregressive drafter needs one, the block none"
-            )
+            self.refuse("markov_rank", "above 0 for semi_autoregressive, 0 for block")
+        if self.width % (2 * self.heads):
+            self.refuse("width", f"what splits into {self.heads} heads of even size")
+        return self
 
     @property
     def depths(self) -> int:
@@ -75,6 +69,31 @@ class DrafterConfig:
         return self.block - 1 if self.kind == "block" else self.block
 
 
-def as_metadata(config: TargetConfig | DrafterConfig) -> dict:
-    """The configuration as plain JSON types."""
-    return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(config).items()}
+class Drafters(Section):
+    """The drafters of a pair."""
+
+    block: DrafterConfig | None = None
+    semi_autoregressive: DrafterConfig | None = None
+
+
+class PairConfig(Section):
+    """`config.json` of a pair."""
+
+    target: TargetConfig
+    drafters: Drafters
+
+    @model_validator(mode="after")
+    def _tapped(self) -> PairConfig:
+        for kind, drafter in self.drafters:
+            if drafter is not None and max(drafter.taps, default=0) > self.target.layers:
+                raise InputError(
+                    f"drafters.{kind}.taps is {drafter.taps}; accepted: the target's layers, "
+                    f"1 to {self.target.layers}"
+                )
+        return self
+
+
+DRAFTERS = Drafters(
+    block=DrafterConfig(kind="block", block=16),
+    semi_autoregressive=DrafterConfig(kind="semi_autoregressive", block=7, markov_rank=64),
+)

@@ -4,46 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
+from torch import nn
 
 import real_runner
-from real_runner.models.small.config import DrafterConfig, TargetConfig, as_metadata
-from real_runner.models.small.drafter import Drafter
-from real_runner.models.small.target import Target
+from real_runner.engine.models import LivePair
+from real_runner.models.small.config import DRAFTERS, PairConfig, TargetConfig
+from real_runner.models.small.pair import NAME, Drafter, SmallText, Target
 from traces.common.errors import InputError
 from traces.common.json import loads
+from traces.common.settings import read
 
 SHIPPED = Path(real_runner.__file__).parent / "small_pair"
-DRAFTERS = {
-    "block": DrafterConfig(kind="block", block=16),
-    "semi_autoregressive": DrafterConfig(kind="semi_autoregressive", block=7, markov_rank=64),
-}
+CPU = torch.device("cpu")
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """A target, its drafters by kind, and their tokenizer, in float32 on the CPU."""
-
-    folder: Path
-    target: Target
-    drafters: dict[str, Drafter]
-    tokenizer: Tokenizer
-
-    def sha256(self, part: str) -> str:
-        """Hash of the weights file of `target` or of a drafter kind."""
-        name = "target" if part == "target" else f"drafter_{part}"
-        return hashlib.sha256((self.folder / f"{name}.safetensors").read_bytes()).hexdigest()
-
-
-def save_half(model: torch.nn.Module, path: Path) -> None:
+def save_half(model: nn.Module, path: Path) -> None:
     """Write the weights as float16 and round the model itself to what was written."""
     half = {name: weight.half().contiguous() for name, weight in model.state_dict().items()}
     save_file(half, path)
@@ -52,48 +33,44 @@ def save_half(model: torch.nn.Module, path: Path) -> None:
 
 def save_shapes(target: TargetConfig, folder: Path) -> None:
     """`config.json`: the shapes of target and drafters."""
-    drafters = {kind: as_metadata(config) for kind, config in DRAFTERS.items()}
-    shapes = {"target": as_metadata(target), "drafters": drafters}
+    shapes = PairConfig(target=target, drafters=DRAFTERS).model_dump(mode="json")
     (folder / "config.json").write_text(json.dumps(shapes, indent=2) + "\n")
 
 
-def load_target(folder: Path) -> Target:
+def load_target(
+    folder: Path, device: torch.device = CPU, dtype: torch.dtype = torch.float32
+) -> Target:
     """The target in `folder`, in evaluation mode; InputError if it is not there or not ours."""
-    shapes = _shapes(folder)
-    with _shaped(Path(folder) / "config.json", "target"):
-        model = Target(TargetConfig(**shapes["target"]))
-    return _filled(model, Path(folder) / "target.safetensors")
+    with torch.device("meta"):
+        target = Target(_shapes(folder).target)
+    return _filled(target, Path(folder) / "target.safetensors", device, dtype)
 
 
-def load_pair(folder: Path = SHIPPED) -> Pair:
+def load_pair(
+    folder: Path = SHIPPED, device: torch.device = CPU, dtype: torch.dtype = torch.float32
+) -> LivePair:
     """Target, drafters and tokenizer in `folder`."""
-    folder = Path(folder)
-    target = load_target(folder)
-    drafters = {}
-    for kind, shape in _shapes(folder)["drafters"].items():
-        if kind not in DRAFTERS:  # it is part of a file's name
-            raise InputError(
-                f"{folder / 'config.json'}: drafters has the key {kind!r:.40}; accepted: "
-                f"{', '.join(DRAFTERS)}"
-            )
-        path = folder / f"drafter_{kind}.safetensors"
-        with _shaped(folder / "config.json", f"drafter {kind}"):
-            config = DrafterConfig(**{**shape, "taps": tuple(shape["taps"])})
-            if not all(1 <= tap <= target.config.layers for tap in config.taps):
-                raise InputError(f"taps {config.taps} of {target.config.layers} layers")
-            model = Drafter(config, target.config)
-        drafters[kind] = _filled(model, path)
-    return Pair(folder, target, drafters, _tokenizer(folder / "tokenizer.json"))
+    folder, drafters = Path(folder), {}
+    target = load_target(folder, device, dtype)
+    for kind, config in _shapes(folder).drafters:
+        if config is not None:
+            with torch.device("meta"):
+                drafter = Drafter(config, target)
+            path = folder / f"drafter_{kind}.safetensors"
+            drafters[kind] = _filled(drafter, path, device, dtype)
+    return LivePair(NAME, target, drafters, load_coder(folder))
 
 
-def _tokenizer(path: Path) -> Tokenizer:
+def load_coder(folder: Path) -> SmallText:
+    """The tokenizer saved beside the weights."""
+    path = folder / "tokenizer.json"
     try:
-        return Tokenizer.from_file(str(path))
+        return SmallText(Tokenizer.from_file(str(path)))
     except Exception as error:  # the library raises nothing more special
         raise InputError(f"{path}: no tokenizer ({str(error).splitlines()[0]})") from None
 
 
-def _shapes(folder: Path) -> dict:
+def _shapes(folder: Path) -> PairConfig:
     path = Path(folder) / "config.json"
     if not path.is_file():
         raise InputError(f"{path}: not found; expected a folder written by task=train")
@@ -101,31 +78,18 @@ def _shapes(folder: Path) -> dict:
         shapes = loads(path.read_text())
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: not JSON ({str(error).splitlines()[0]})") from None
-    if not isinstance(shapes, dict) or not isinstance(shapes.get("drafters"), dict):
-        raise InputError(f"{path}: accepted: an object with target and drafters")
-    return shapes
+    return read(PairConfig, shapes, where=str(path))
 
 
-@contextmanager
-def _shaped(path: Path, part: str) -> Iterator[None]:
-    """Name the file and the part whose shape is wrong."""
-    try:
-        yield
-    except (KeyError, TypeError, ValueError, ArithmeticError, RuntimeError) as error:
-        if str(error).startswith(str(path.parent)):
-            raise  # names its file already
-        reason = " ".join(str(error).split())[:200]
-        raise InputError(
-            f"{path}: {part} has a bad shape ({reason}); accepted: what task=train writes"
-        ) from None
-
-
-def _filled(model, path: Path):
+def _filled(model: nn.Module, path: Path, device: torch.device, dtype: torch.dtype):
+    """A model without memory, given the weights of a file."""
     if not path.is_file():
         raise InputError(f"{path}: not found; expected weights written by task=train")
     try:
-        model.load_state_dict({name: w.float() for name, w in load_file(path).items()})
+        weights = {name: weight.float() for name, weight in load_file(path).items()}
+        model.load_state_dict(weights, assign=True)
     except (RuntimeError, OSError, SafetensorError) as error:
         reason = " ".join(str(error).split())[:200]
         raise InputError(f"{path}: weights do not fit config.json ({reason})") from None
-    return model.eval().requires_grad_(False)
+    model.sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    return model.to(device, dtype).eval().requires_grad_(False)

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from real_runner.engine.models import Attend
 from real_runner.models.hub.draft_config import ROPE_TYPES
-from real_runner.models.hub.files import Checkpoint, one_line, require_transformers
-from traces.common.errors import InputError
+from real_runner.models.hub.files import Checkpoint, refusing, require_transformers
 
 ATTENTION = "specsim"
 TARGETS = {"Qwen3ForCausalLM": "qwen3", "LlamaForCausalLM": "llama"}  # architecture: model_type
@@ -38,29 +38,23 @@ class HubTarget:
         config = model.config
         self.model, self.name, self.sha256 = model, name, sha256
         self.vocab_size, self.width = config.vocab_size, config.hidden_size
-        self.layers = config.num_hidden_layers
-        attention = model.model.layers[0].self_attn
-        self.head_dim, self.heads = attention.head_dim, config.num_attention_heads
-        self.kv_heads = config.num_key_value_heads
+        self.num_layers, self.kv_heads = config.num_hidden_layers, config.num_key_value_heads
+        self.head_dim = model.model.layers[0].self_attn.head_dim
         self.max_positions = config.max_position_embeddings
-        self.eos_tokens = _eos(model)
-        self.embedding = model.model.embed_tokens.weight
+        eos = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+        eos = config.eos_token_id if eos is None else eos  # one, several or none
+        self.eos_tokens = () if eos is None else tuple(np.atleast_1d(eos).tolist())
+        self.embedding = model.model.embed_tokens
         self.head = model.lm_head.weight
         self.device, self.dtype = self.head.device, self.head.dtype
 
     def forward(
         self, tokens: Tensor, positions: Tensor, attend: Attend, taps: tuple[int, ...] = ()
     ) -> tuple[Tensor, Tensor]:
-        """Final normed states (b, t, width) and tapped ones (b, t, len(taps) * width).
-
-        tokens, positions (b, t). Tap i is the state after the i-th layer, 1-based.
-        """
+        """See `LiveTarget.forward`."""
         with self._keeping(taps) as kept:
             hidden = self.model.model(
-                input_ids=tokens,
-                position_ids=positions,
-                use_cache=False,
-                engine_attend=attend,
+                input_ids=tokens, position_ids=positions, use_cache=False, engine_attend=attend
             ).last_hidden_state
         if not taps:
             return hidden, hidden[..., :0]
@@ -100,7 +94,7 @@ def read_target(checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype
 
     logging.disable_progress_bar()  # and reports: what is wrong with a checkpoint is said here
     logging.set_verbosity_error()
-    with _refusing(checkpoint):
+    with refusing(f"{checkpoint}: transformers cannot load it"):
         model = AutoModelForCausalLM.from_pretrained(
             checkpoint.folder, dtype=dtype, attn_implementation=ATTENTION, local_files_only=True
         )
@@ -121,27 +115,22 @@ def check_target(checkpoint: Checkpoint) -> None:
             f"accepted: {', '.join(f'{key}, {value}' for key, value in TARGETS.items())}"
         )
     transformers.AttentionInterface.register(ATTENTION, engine_attention)
-    with _refusing(checkpoint):
+    with refusing(f"{checkpoint}: transformers cannot load it"):
         config = transformers.AutoConfig.from_pretrained(checkpoint.folder, local_files_only=True)
         config._attn_implementation = ATTENTION
-        _refuse_config(checkpoint, config)
+        _refuse_options(checkpoint, config)
         with torch.device("meta"):
             skeleton = transformers.AutoModelForCausalLM.from_config(config)
-        _refuse_model(checkpoint, skeleton)
+        attention = skeleton.model.layers[0].self_attn
+        plain = attention.head_dim**-0.5  # what the engine's attend multiplies scores by
+        if abs(attention.scaling - plain) > 1e-9:
+            raise checkpoint.refuse(f"attention scaling {attention.scaling}; accepted: {plain}")
+        for name, parameter in skeleton.named_parameters():
+            if name != "lm_head.weight" or not config.tie_word_embeddings:
+                checkpoint.check(name, tuple(parameter.shape))
 
 
-@contextmanager
-def _refusing(checkpoint: Checkpoint):
-    """Turn an error of transformers or its validators, of whatever class, into one line."""
-    try:
-        yield
-    except InputError:
-        raise
-    except Exception as error:
-        raise checkpoint.refuse(f"transformers cannot load it ({one_line(error)})") from error
-
-
-def _refuse_config(checkpoint: Checkpoint, config) -> None:
+def _refuse_options(checkpoint: Checkpoint, config) -> None:
     rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
     kind = rope.get("rope_type", rope.get("type", "default"))
     if kind not in ROPE_TYPES:
@@ -150,30 +139,6 @@ def _refuse_config(checkpoint: Checkpoint, config) -> None:
     types = getattr(config, "layer_types", None) or ()
     if window is not None or any(each != "full_attention" for each in types):
         raise checkpoint.refuse(f"sliding_window {window}; accepted: full attention in all layers")
-    for key in ("attn_logit_softcapping", "final_logit_softcapping"):
+    for key in ("attn_logit_softcapping", "final_logit_softcapping", "quantization_config"):
         if getattr(config, key, None):
-            raise checkpoint.refuse(f"{key} {getattr(config, key)}; accepted: none")
-    if getattr(config, "quantization_config", None):
-        raise checkpoint.refuse("quantization_config in config.json; accepted: plain weights")
-
-
-def _refuse_model(checkpoint: Checkpoint, skeleton) -> None:
-    """`skeleton` has the model's shapes and no memory."""
-    attention = skeleton.model.layers[0].self_attn
-    plain = attention.head_dim**-0.5  # what the engine's attend multiplies scores by
-    if abs(attention.scaling - plain) > 1e-9:
-        raise checkpoint.refuse(f"attention scaling {attention.scaling}; accepted: {plain}")
-    for name, parameter in skeleton.named_parameters():
-        tied = name == "lm_head.weight" and skeleton.config.tie_word_embeddings
-        if not tied:
-            checkpoint.check(name, tuple(parameter.shape))
-
-
-def _eos(model) -> tuple[int, ...]:
-    """End tokens of the generation config, else of the config: one, several or none."""
-    settings = getattr(model, "generation_config", None)
-    found = getattr(settings, "eos_token_id", None)
-    found = model.config.eos_token_id if found is None else found
-    if found is None:
-        return ()
-    return (found,) if isinstance(found, int) else tuple(found)
+            raise checkpoint.refuse(f"{key} is {getattr(config, key)}; accepted: none")
