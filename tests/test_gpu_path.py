@@ -222,7 +222,7 @@ def test_a_random_pair_is_drawn_from_its_seed():
     assert torch.equal(one.target.head, same.target.head)
     assert not torch.equal(one.target.head, other.target.head)
     assert one.target.sha256 == same.target.sha256 != other.target.sha256
-    weight = "stack.0.feed.up.weight"
+    weight = "layers.0.feed.up.weight"
     states = [pair.drafters["block"].state_dict()[weight] for pair in (one, same, other)]
     assert torch.equal(states[0], states[1])
     assert not torch.equal(states[0], states[2])
