@@ -2,69 +2,70 @@
 
 from __future__ import annotations
 
-import csv
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-import traces
 from simulator.orders import ChainOrder, order_table, prefix_mass
 from simulator.policies.shared.stop_rules import DEPLOYED_WIDTHS, published_mass_curve
+from simulator.studies import published
 from simulator.studies.published import cast
-from simulator.studies.published import task as published
 from traces.common.errors import InputError
+from traces.profiles.profile import find_profile
 
-LATENCY = Path(traces.__file__).parent / "latency"
 TRACE = {"recording": "small_block_t0", "split": "report", "domains": None}
 
 
 @pytest.fixture(scope="module")
-def rows() -> dict[str, cast.Row]:
+def rows() -> dict[str, cast.WidthRow]:
     return {row.sweep.setting: row for row in cast.rows()}
 
 
+@pytest.fixture(scope="module")
+def ours() -> cast.Ours:
+    return cast.Ours(TRACE)
+
+
+def probe(profile: str) -> tuple[np.ndarray, np.ndarray]:
+    """Packed tokens and ms of a probe's rows, as the file has them."""
+    verify = find_profile(profile).verify
+    packed = np.array([row.packed_tokens_total for row in verify])
+    return packed, np.array([row.verify_ms for row in verify])
+
+
 def test_the_rule_gives_the_papers_widths_but_for_three(rows):
-    differ = {s for s, row in rows.items() if row.widths.rule not in (None, row.n_star)}
+    differ = {s for s, row in rows.items() if row.rule not in (None, row.n_star)}
     assert differ == {"blackwell_qwen3-8b", "blackwell_qwen3-4b", "a6000_qwen3-8b"}
     # The released rule on the released probes, drafter left out and charged: 47 and 127.
-    found = rows["blackwell_qwen3-8b"].widths
+    found = rows["blackwell_qwen3-8b"]
     assert (found.stop, found.rule, found.rule_with_draft) == (44, 47, 47)
-    found = rows["blackwell_qwen3-4b"].widths
+    found = rows["blackwell_qwen3-4b"]
     assert (found.stop, found.rule, found.rule_with_draft) == (113, 127, 127)
-    assert rows["a6000_qwen3-4b"].widths.rule is None  # no probe was published
+    assert rows["a6000_qwen3-4b"].rule is None  # no probe was published
 
 
 def test_the_slope_is_a_least_squares_line(rows):
-    packed, ms = _probe("blackwell_qwen3_8b")
+    packed, ms = probe("blackwell_qwen3_8b")
     slope, _ = np.polyfit(packed[packed >= 16], ms[packed >= 16], 1)
-    assert rows["blackwell_qwen3-8b"].widths.slope_us == pytest.approx(1e3 * slope)
+    assert rows["blackwell_qwen3-8b"].slope_us == pytest.approx(1e3 * slope)
 
 
-@pytest.mark.parametrize(
-    ("setting", "profile"),
-    [("blackwell_qwen3-8b", "blackwell_qwen3_8b"), ("a6000_qwen3-8b", "a6000_qwen3_8b")],
-)
-def test_the_best_probed_size_by_brute_force(rows, setting, profile):
-    packed, ms = _probe(profile)
-    draft_ms = float((LATENCY / f"{profile}.draft.csv").read_text().split()[1])
-    mass = published_mass_curve()
+@pytest.mark.parametrize("name", ["blackwell_qwen3-8b", "a6000_qwen3-8b"])
+def test_the_best_probed_size_by_brute_force(rows, name):
+    profile, mass = name.replace("-", "_"), published_mass_curve()
+    packed, ms = probe(profile)
+    draft_ms = find_profile(profile).draft[0].draft_ms
     rate = {n: (1 + mass[:n].sum()) / (draft_ms + ms[packed == n + 1][0]) for n in DEPLOYED_WIDTHS}
-    assert rows[setting].widths.sizes == max(rate, key=rate.get)
+    assert rows[name].sizes == max(rate, key=rate.get)
 
 
 def test_measured_sizes_find_the_oracle_that_the_line_misses(rows):
     for setting in ("blackwell_qwen3-8b", "blackwell_qwen3-4b"):
-        assert rows[setting].widths.sizes == rows[setting].sweep.oracle
+        assert rows[setting].sizes == rows[setting].sweep.oracle
     row = rows["blackwell_qwen3-8b"]
-    assert row.gain(row.widths.sizes) > row.gain(row.n_star) > row.gain(row.widths.rule)
-    assert row.lost(row.widths.sizes) == 0
-
-
-def test_no_width_beats_its_oracle(rows):
-    for row in rows.values():
-        for nodes in (row.n_star, row.widths.rule, row.widths.sizes):
-            assert nodes is None or row.lost(nodes) >= 0
+    assert row.gain(row.sizes) > row.gain(row.n_star) > row.gain(row.rule)
+    assert row.lost(row.sizes) == 0
+    for row in rows.values():  # no width beats its oracle
+        assert all(n is None or row.lost(n) >= 0 for n in (row.n_star, row.rule, row.sizes))
 
 
 def test_the_a6000s_last_width_is_judged_on_its_own_host(rows):
@@ -88,16 +89,12 @@ def test_latency_relative_to_16_by_hand():
     miss, size = cast.line_miss("blackwell_qwen3_8b")
     assert (size, miss < 0) == (96, True)
     assert list(cast.relative("mi355x")) == [16, 32]
-
-
-def test_every_curve_of_the_figure_but_that_one_stays_within_12_percent():
-    for profile in cast.FIGURE[1:]:
+    for profile in cast.FIGURE[1:]:  # the others stay within 12 %
         assert all(0.98 < ratio < 1.12 for ratio in cast.relative(profile).values())
 
 
-def test_masses_are_those_at_a_chains_rounds():
-    ours = cast.Ours(TRACE)
-    recording, some = ours.recording, ours.groups()["all"][:3]
+def test_masses_are_those_at_a_chains_rounds(ours):
+    recording, some = ours.recording, ours.groups["all"][:3]
     chain = order_table(ChainOrder(), recording)
     starts = []
     for sequence in some:
@@ -113,9 +110,8 @@ def test_masses_are_those_at_a_chains_rounds():
     np.testing.assert_allclose(ours.mass(some), expected)
 
 
-def test_masses_fall_and_are_lower_where_rounds_start():
-    ours = cast.Ours(TRACE)
-    whole = ours.groups()["all"]
+def test_masses_fall_and_are_lower_where_rounds_start(ours):
+    whole = ours.groups["all"]
     rounds, everywhere = ours.mass(whole), ours.mass_everywhere(whole)
     for curve in (rounds, everywhere):
         assert (np.diff(curve) <= 1e-12).all()
@@ -125,17 +121,7 @@ def test_masses_fall_and_are_lower_where_rounds_start():
     assert lengths == sorted(lengths)
 
 
-def test_an_unknown_table_is_refused():
+def test_the_table_is_decoding_unless_another_is_named():
     with pytest.raises(InputError, match=r"published.table is 'cost'; accepted: decoding, cast_w"):
         published.run({"published": {"table": "cost"}})
-
-
-def test_the_default_table_is_the_old_one():
     assert list(published.lines({})) == list(published.lines({"published": {"table": "decoding"}}))
-
-
-def _probe(profile: str) -> tuple[np.ndarray, np.ndarray]:
-    with (LATENCY / f"{profile}.csv").open() as file:
-        found = list(csv.DictReader(file))
-    packed = np.array([int(row["packed_tokens_per_request"]) for row in found])
-    return packed, np.array([float(row["verify_ms"]) for row in found])

@@ -18,8 +18,7 @@ from simulator.cost.settings import LatencySettings
 from simulator.engine.settings import GROUPS, OPTIONAL
 from simulator.studies.configuration import TASKS, Configuration
 from simulator.studies.options import read_option
-from simulator.studies.published import TABLES
-from simulator.studies.settings import SECTIONS
+from simulator.studies.settings import SECTIONS, TABLES
 from traces.common.settings import keys_of, meta_of
 
 CONF = Path(__file__).parents[1] / "conf"

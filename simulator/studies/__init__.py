@@ -25,7 +25,7 @@ TASKS = {
     "claims": "simulator.studies.claims.task",
     "capacity": "simulator.studies.capacity.task",
     "recommend": "simulator.studies.contest.recommend",
-    "published": "simulator.studies.published.task",
+    "published": "simulator.studies.published",
 }
 
 

@@ -46,6 +46,11 @@ def policy_node(name: str, **settings: Any) -> dict[str, Any]:
     return {**read_option("policy", name, "policy"), **settings}
 
 
+def one_theta(theta: float) -> dict[str, Any]:
+    """TreeSpark with the same threshold at every load."""
+    return policy_node("treespark", ladder=[{"max_batch": None, "theta": theta}])
+
+
 def read_like(group: str, name: Any, like: Mapping[str, Any], where: str) -> dict[str, Any]:
     """The same, where a recording or a profile in a file may stand too: then `like` with it.
 

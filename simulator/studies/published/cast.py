@@ -1,4 +1,4 @@
-"""CAST's Table 2: the width its rule predicts against the best width of the measured sweeps."""
+"""CAST (arXiv 2610.00321): its width rule, its latency figure and its mass curves beside ours."""
 
 from __future__ import annotations
 
@@ -22,77 +22,39 @@ from simulator.policies.shared.stop_rules import (
 )
 from simulator.studies.published.common import (
     ELSEWHERE,
+    NONE,
     PROBES,
-    Printed,
     PublishedSweep,
     by_domain,
     number,
     percent,
-    read_printed,
+    read_csv,
     read_sweeps,
     table,
 )
-from traces.recordings.recording import Recording
 
-PROBE_CONTEXT = 1024  # KV prefix of the probes
-HEADS = (
-    "setting",
-    "c1\nus/token",
-    "stop",
-    "rule\nN",
-    "paper\nN*",
-    "sizes\nN",
-    "oracle\nN",
-    "gain at\nrule N",
-    "gain at\npaper N*",
-    "as\nprinted",
-    "gain at\nsizes N",
-    "gain at\noracle N",
-)
+CONTEXT = 1024  # KV prefix of the probes
 
-
-@dataclass(frozen=True, slots=True)
-class Widths:
-    """What a setting's probe predicts, None without one."""
-
-    slope_us: float | None  # c1, per packed token
-    stop: int | None  # of the released rule, which leaves the drafter out
-    rule: int | None  # deployed
-    rule_with_draft: int | None
-    sizes: int | None  # of the most tokens per ms among the deployable sizes as probed
-
-
-def predict(profile: str | None) -> Widths:
-    """The widths of a profile, by the paper's own mass curve (GSM8K, Qwen3-8B)."""
-    if profile is None:
-        return Widths(None, None, None, None, None)
-    cost, rho = StepCost(find_profile(profile)), published_mass_curve()
-    packed, ms = cost.width_probe(PROBE_CONTEXT)
-    draft_ms = cost.draft_s(1, PROBE_CONTEXT) * 1e3
-    c0_ms, c1_ms = fit_line(packed, ms)
-    stop = stop_width(rho, c0_ms, c1_ms)
-    deployable = np.isin(packed, np.array(DEPLOYED_WIDTHS) + 1)
-    return Widths(
-        slope_us=c1_ms * 1e3,
-        stop=stop,
-        rule=deploy_width(stop),
-        rule_with_draft=deploy_width(stop_width(rho, c0_ms, c1_ms, draft_ms)),
-        sizes=measured_width(rho, packed[deployable], ms[deployable], draft_ms)[0],
-    )
+# ---------------- Table 2: the width that the rule predicts, and the best of the measured sweeps.
 
 
 @dataclass(frozen=True, slots=True)
 class WidthRow:
-    """A setting with its prediction, its sweep and, at temperature 0, the paper's own row."""
+    """A setting: what its probe predicts (None without one), its sweep, the paper's own row."""
 
-    widths: Widths
     sweep: PublishedSweep
-    printed: Printed | None
+    printed: Mapping[str, str] | None  # of Table 2, at temperature 0; gains in percent
+    slope_us: float | None = None  # c1, per packed token
+    stop: int | None = None  # of the released rule, which leaves the drafter out
+    rule: int | None = None  # deployed
+    rule_with_draft: int | None = None
+    sizes: int | None = None  # of the most tokens per ms among the deployable sizes as probed
 
-    def host(self, nodes: int) -> PublishedSweep:
+    def host(self, nodes: int | None) -> PublishedSweep:
         """The sweep that measured a width: the setting's, else another host's of the same kind."""
         other = ELSEWHERE.get(self.sweep.setting)
-        return self.sweep if nodes in self.sweep.widths or other is None else read_sweeps()[other]
+        own = nodes is None or nodes in self.sweep.widths or other is None
+        return self.sweep if own else read_sweeps()[other]
 
     def gain(self, nodes: int | None) -> float | None:
         return None if nodes is None else self.host(nodes).gain(nodes)
@@ -104,13 +66,38 @@ class WidthRow:
 
     @property
     def n_star(self) -> int:
-        return 127 if self.printed is None else self.printed.n_star  # both T=1 settings: Table 1
+        """The paper's width; for both settings at temperature 1 that of Table 1."""
+        return 127 if self.printed is None else int(self.printed["n_star"])
+
+
+def predict(profile: str | None) -> dict[str, Any]:
+    """The widths of a profile, by the paper's own mass curve (GSM8K, Qwen3-8B)."""
+    if profile is None:
+        return {}
+    (packed, ms), rho = _probe(profile), published_mass_curve()
+    draft_ms = StepCost(find_profile(profile)).draft_s(1, CONTEXT) * 1e3
+    c0_ms, c1_ms = fit_line(packed, ms)
+    stop = stop_width(rho, c0_ms, c1_ms)
+    deployable = np.isin(packed, np.array(DEPLOYED_WIDTHS) + 1)
+    return {
+        "slope_us": c1_ms * 1e3,
+        "stop": stop,
+        "rule": deploy_width(stop),
+        "rule_with_draft": deploy_width(stop_width(rho, c0_ms, c1_ms, draft_ms)),
+        "sizes": measured_width(rho, packed[deployable], ms[deployable], draft_ms)[0],
+    }
+
+
+def _probe(profile: str) -> tuple[np.ndarray, np.ndarray]:
+    """Packed tokens of a lone request, and the ms that they take: two (n,)."""
+    return StepCost(find_profile(profile)).width_probe(CONTEXT)
 
 
 def rows() -> list[WidthRow]:
     """Every setting with a published width."""
-    sweeps, printed = read_sweeps(), read_printed()
-    return [WidthRow(predict(p), sweeps[s], printed.get(s)) for s, p in PROBES.items()]
+    sweeps = read_sweeps()
+    printed = {row["setting"]: row for row in read_csv("cast_widths.csv")}
+    return [WidthRow(sweeps[s], printed.get(s), **predict(p)) for s, p in PROBES.items()]
 
 
 def cast_width_lines(cfg: Mapping[str, Any]) -> Iterator[str]:
@@ -119,60 +106,80 @@ def cast_width_lines(cfg: Mapping[str, Any]) -> Iterator[str]:
     yield "CAST (arXiv 2610.00321), Table 2: predicted width against the oracle of measured sweeps"
     yield "gain: ms per token of the whole-block chain over the tree's, less 1, mean over domains"
     yield ""
-    yield from table(HEADS, map(_cells, found))
+    heads = (
+        "setting",
+        "c1\nus/token",
+        "stop",
+        "rule\nN",
+        "paper\nN*",
+        "sizes\nN",
+        "oracle\nN",
+        "gain at\nrule N",
+        "gain at\npaper N*",
+        "as\nprinted",
+        "gain at\nsizes N",
+        "gain at\noracle N",
+    )
+    yield from table(heads, map(_width_cells, found))
     yield ""
     yield "rule: the released rule on the released probe and GSM8K masses; sizes: the probed size"
     yield "n = N + 1 of the most tokens per ms, drafter included (our cast_measured), no line."
-    yield from _notes(found)
+    yield from _width_notes(found)
 
 
-def _cells(row: WidthRow) -> tuple[str, ...]:
-    widths, sweep = row.widths, row.sweep
+def _width_cells(row: WidthRow) -> tuple[str, ...]:
+    sweep, printed = row.sweep, row.printed
+
+    def gain(nodes: int | None) -> str:
+        return percent(row.gain(nodes)) + ("*" if row.host(nodes) is not sweep else "")
+
     return (
         sweep.setting,
-        number(widths.slope_us, 1),
-        number(widths.stop, 0),
-        number(widths.rule, 0),
+        number(row.slope_us, 1),
+        number(row.stop, 0),
+        number(row.rule, 0),
         str(row.n_star),
-        number(widths.sizes, 0),
+        number(row.sizes, 0),
         str(sweep.oracle),
-        percent(row.gain(widths.rule)) + ("*" if _elsewhere(row, widths.rule) else ""),
+        gain(row.rule),
         percent(row.gain(row.n_star)),
-        "-" if row.printed is None else f"{row.printed.gain:+.1f}%",
-        percent(row.gain(widths.sizes)) + ("*" if _elsewhere(row, widths.sizes) else ""),
+        NONE if printed is None else f"{float(printed['gain_at_n_star_pct']):+.1f}%",
+        gain(row.sizes),
         percent(sweep.gain(sweep.oracle)),
     )
 
 
-def _elsewhere(row: WidthRow, nodes: int | None) -> bool:
-    return nodes is not None and row.host(nodes) is not row.sweep
-
-
-def _notes(found: list[WidthRow]) -> Iterator[str]:
-    known = [row for row in found if row.widths.rule is not None]
-    other = [row for row in known if row.widths.rule != row.n_star]
+def _width_notes(found: list[WidthRow]) -> Iterator[str]:
+    known = [row for row in found if row.rule is not None]
+    other = [row for row in known if row.rule != row.n_star]
     yield f"The rule gives the paper's width in {len(known) - len(other)} of {len(known)} settings."
     for row in other:
-        drafted = row.widths.rule_with_draft
         yield (
-            f"  {row.sweep.setting}: {row.widths.rule} ({drafted} with the drafter charged), the "
-            f"paper deploys {row.n_star}."
+            f"  {row.sweep.setting}: {row.rule} ({row.rule_with_draft} with the drafter charged), "
+            f"the paper deploys {row.n_star}."
         )
     yield "  The released rule does not give those widths on the released probe; nothing is tuned."
     agree = [r for r in found if r.printed is not None]
-    worst = max(abs(100 * r.gain(r.n_star) - r.printed.gain) for r in agree)
-    oracles = sum(r.sweep.oracle == r.printed.oracle for r in agree)
+    worst = max(abs(100 * r.gain(r.n_star) - float(r.printed["gain_at_n_star_pct"])) for r in agree)
+    oracles = sum(r.sweep.oracle == int(r.printed["oracle_width"]) for r in agree)
     yield (
         f"Gains at N* from the cells: within {worst:.2f} points of the printed ones; oracle width "
         f"as printed in {oracles} of {len(agree)}."
     )
-    for name, nodes in (("rule", "rule"), ("paper", None), ("sizes", "sizes")):
-        lost = [r.lost(r.n_star if nodes is None else getattr(r.widths, nodes)) for r in known]
+    for name, widths in (
+        ("rule", [row.rule for row in known]),
+        ("paper", [row.n_star for row in known]),
+        ("sizes", [row.sizes for row in known]),
+    ):
+        lost = [row.lost(nodes) for row, nodes in zip(known, widths, strict=True)]
         loss = f"mean {np.mean(lost):.2f}, worst {max(lost):.2f} points"
         yield f"Lost to the oracle, {name + ':':6} {loss}"
-    if any(_elsewhere(row, row.widths.rule) for row in known):
+    if any(row.host(row.rule) is not row.sweep for row in known):
         yield "* The A6000's sweep ends at 95; 127 is of a second host, 3.7 times as fast: over"
         yield "  that host's own chain, and what is lost there is against its own best width."
+
+
+# ---------------- Figure 2: target latency over packed tokens.
 
 
 SIZES = (16, 24, 32, 48, 64, 96, 128)
@@ -193,7 +200,6 @@ OTHERS = (  # the paper's other probes
     "a100_qwen3_8b",
 )
 ELSE = ("b300", "mi355x", "small_pair_semi_cpu", "small_pair_block_cpu")  # not the paper's
-CONTEXT = 1024
 
 
 def relative(profile: str) -> dict[int, float]:
@@ -216,10 +222,6 @@ def line_miss(profile: str) -> tuple[float, int]:
     return float(miss[worst]), int(packed[inside][worst])
 
 
-def _probe(profile: str) -> tuple[np.ndarray, np.ndarray]:
-    return StepCost(find_profile(profile)).width_probe(CONTEXT)
-
-
 def cast_latency_lines(cfg: Mapping[str, Any]) -> Iterator[str]:
     """The figure's numbers; of the configuration nothing is read."""
     yield "CAST (arXiv 2610.00321), Figure 2: target latency over packed tokens, relative to 16"
@@ -232,7 +234,7 @@ def cast_latency_lines(cfg: Mapping[str, Any]) -> Iterator[str]:
     for title, profiles in groups.items():
         yield ""
         yield title
-        yield from table(heads, map(_cells_of_cast_latency, profiles))
+        yield from table(heads, map(_latency_cells, profiles))
     yield ""
     yield "c1/t(16): slope of CAST's line, in percent of the latency at 16 tokens per token more;"
     yield "worst miss: the measured step over the line. A jump, as of 128 tokens on the Blackwell"
@@ -240,12 +242,15 @@ def cast_latency_lines(cfg: Mapping[str, Any]) -> Iterator[str]:
     yield "tokens of context; small_pair_*: this project's CPU probes at their longest prefix."
 
 
-def _cells_of_cast_latency(profile: str) -> tuple[str, ...]:
+def _latency_cells(profile: str) -> tuple[str, ...]:
     ratio, (packed, ms) = relative(profile), _probe(profile)
-    slope = fit_line(packed, ms)[1] / dict(zip(packed.tolist(), ms.tolist(), strict=True))[BASE]
+    slope = fit_line(packed, ms)[1] / ms[packed == BASE][0]
     miss, size = line_miss(profile)
     cells = (number(ratio.get(size), 3) for size in SIZES)
-    return profile, *cells, f"{100 * slope:+.3f}", f"{100 * miss:+.1f}%", str(size)
+    return profile, *cells, f"{100 * slope:+.3f}", percent(miss), str(size)
+
+
+# ---------------- Figure 4c: mean mass of the N-th largest node.
 
 
 RANKS = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128)
@@ -261,11 +266,7 @@ class Ours:
         self.scores = marginal_scores("auto_marginal", recording)
         self.table = order_table(BestFirstOrder(scores=self.scores, nodes=RANKS[-1]), recording)
         self._chain = order_table(ChainOrder(), recording)
-        self._chosen = choose_sequences(trace, recording)
-
-    def groups(self) -> dict[str, np.ndarray]:
-        """Sequences by domain, then of all."""
-        return by_domain(self.recording, self._chosen)
+        self.groups = by_domain(recording, choose_sequences(trace, recording))
 
     def mass(self, sequences: np.ndarray) -> np.ndarray:
         """(128,) over the rounds of a whole-block chain, as the paper logged them."""
@@ -274,16 +275,13 @@ class Ours:
 
     def mass_everywhere(self, sequences: np.ndarray) -> np.ndarray:
         """(128,) over every position of the texts, as our cast policy fits."""
-        return prefix_mass(self.table, _anchors(self.recording, sequences))
+        offsets = self.recording.anchor_offset
+        anchors = [np.arange(offsets[s], offsets[s + 1]) for s in sequences]
+        return prefix_mass(self.table, np.concatenate(anchors))
 
     def length(self, sequences: np.ndarray, nodes: int) -> float:
         """Tokens per round of that width, along its own trajectory."""
         return replay(self.table, self.recording, sequences, nodes).acceptance_length
-
-
-def _anchors(recording: Recording, sequences: np.ndarray) -> np.ndarray:
-    offsets = recording.anchor_offset
-    return np.concatenate([np.arange(offsets[s], offsets[s + 1]) for s in sequences])
 
 
 def cast_mass_lines(cfg: Mapping[str, Any]) -> Iterator[str]:
@@ -296,41 +294,33 @@ def cast_mass_lines(cfg: Mapping[str, Any]) -> Iterator[str]:
         InputError: a recording or split that cannot be used.
     """
     ours = Ours(cfg["trace"])
-    groups = ours.groups()
+    recording, whole = ours.recording, ours.groups["all"]
     theirs = {name: published_mass_curve(name) for name in DOMAINS}
-    own = {name: ours.mass(sequences) for name, sequences in groups.items()}
-    own["all, every\nposition"] = ours.mass_everywhere(groups["all"])
+    own = {name: ours.mass(sequences) for name, sequences in ours.groups.items()}
+    curves = {f"theirs\n{name}": curve for name, curve in theirs.items()}
+    curves |= {f"ours\n{name}": curve for name, curve in own.items()}
+    curves["ours\nall, every\nposition"] = ours.mass_everywhere(whole)
     yield "CAST (arXiv 2610.00321), Figure 4c: mean mass of the N-th largest node of the tree"
-    yield f"theirs: Qwen3-8B, block 16, 1,500 greedy rounds; ours: {_whose(ours)}"
+    yield (
+        f"theirs: Qwen3-8B, block 16, 1,500 greedy rounds; ours: {recording.meta['pair']}, "
+        f"{recording.depths} depths, T = {recording.temperature:g}, {ours.scores}, rounds of the "
+        "chain"
+    )
     yield ""
-    curves = theirs | own
-    heads = ("N", *(f"theirs\n{name}" for name in theirs), *(f"ours\n{name}" for name in own))
-    yield from table(heads, ([str(n), *_at(curves, n)] for n in RANKS))
+    yield from table(("N", *curves), ([str(n), *_masses(curves, n)] for n in RANKS))
     yield ""
-    yield from _lengths(ours, theirs["gsm8k"], own["all"])
-
-
-def _whose(ours: Ours) -> str:
-    recording = ours.recording
-    what = f"{recording.meta['pair']}, {recording.depths} depths, T = {recording.temperature:g}"
-    return f"{what}, {ours.scores}, rounds of the chain"
-
-
-def _at(curves: Mapping[str, np.ndarray], rank: int) -> Iterator[str]:
-    return (number(curve[rank - 1], 4) if rank <= len(curve) else "-" for curve in curves.values())
-
-
-def _lengths(ours: Ours, theirs: np.ndarray, own: np.ndarray) -> Iterator[str]:
-    """1 + sum of masses, the rule's estimate of tokens per round, against what was committed."""
-    measured = read_sweeps()[SETTING].lengths
     yield "tokens per round: 1 + the sum of the first N masses, against what was committed"
-    rows = []
-    for nodes in DEPLOYED_WIDTHS:
-        mine = ours.length(ours.groups()["all"], nodes)
-        pair = [*_pair(theirs, nodes, measured.get(("gsm8k", nodes))), *_pair(own, nodes, mine)]
-        rows.append([str(nodes), *pair])
+    measured = read_sweeps()[SETTING].lengths
     names = ("by mass", "measured", "error")
     heads = ("N", *(f"theirs\n{n}" for n in names), *(f"ours\n{n}" for n in names))
+    rows = (
+        [
+            str(nodes),
+            *_length_cells(theirs["gsm8k"], nodes, measured.get(("gsm8k", nodes))),
+            *_length_cells(own["all"], nodes, ours.length(whole, nodes)),
+        ]
+        for nodes in DEPLOYED_WIDTHS
+    )
     yield from table(heads, rows)
     yield ""
     yield "theirs: gsm8k masses against gsm8k decoding on the H100 (Table 12), from 47 nodes on."
@@ -339,7 +329,12 @@ def _lengths(ours: Ours, theirs: np.ndarray, own: np.ndarray) -> Iterator[str]:
     yield "over every position are higher than over rounds."
 
 
-def _pair(mass: np.ndarray, nodes: int, measured: float | None) -> tuple[str, str, str]:
+def _masses(curves: Mapping[str, np.ndarray], rank: int) -> Iterator[str]:
+    for curve in curves.values():
+        yield number(curve[rank - 1], 4) if rank <= len(curve) else NONE
+
+
+def _length_cells(mass: np.ndarray, nodes: int, measured: float | None) -> tuple[str, str, str]:
     estimate = 1 + float(mass[:nodes].sum())
     error = None if measured is None else estimate / measured - 1
     return number(estimate, 2), number(measured, 2), percent(error)

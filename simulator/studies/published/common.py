@@ -1,4 +1,4 @@
-"""One closed loop of a policy, for tables that compare policies on the same texts."""
+"""What the tables share: a closed loop of a policy, what papers print, and text in columns."""
 
 from __future__ import annotations
 
@@ -20,6 +20,27 @@ from simulator.engine.settings import read_settings
 from simulator.results.summary import summarise
 from simulator.studies.runs import check_closed_loop, fair_requests, load_shared
 from traces.recordings.recording import Recording
+
+NONE = "-"  # where there is no value
+FOLDER = Path(traces.__file__).parent / "published"
+# The probe of the same GPU and target; none was published for the A6000 with Qwen3-4B.
+PROBES = {
+    "h100sxm_qwen3-8b": "h100_sxm_qwen3_8b_table5",
+    "h100sxm_qwen3-4b": "h100_sxm_qwen3_4b_table5",
+    "blackwell_qwen3-8b": "blackwell_qwen3_8b",
+    "blackwell_qwen3-4b": "blackwell_qwen3_4b",
+    "a6000_qwen3-8b": "a6000_qwen3_8b",
+    "a6000_qwen3-4b": None,
+    "h100sxm_llama3.1-8b": "h100_sxm_llama31_8b",
+    "h100sxm_qwen3-coder-30b-a3b": "h100_sxm_qwen3_coder_30b_a3b",
+    "h100sxm_qwen3-8b_t1": "h100_sxm_qwen3_8b_table5",
+    "h100sxm_qwen3-4b_t1": "h100_sxm_qwen3_4b_table5",
+}
+# Widths that only another host of the same kind measured.
+ELSEWHERE = {
+    "a6000_qwen3-8b": "a6000_second_host_qwen3-8b",
+    "a6000_qwen3-4b": "a6000_second_host_qwen3-4b",
+}
 
 
 def by_domain(recording: Recording, chosen: np.ndarray) -> dict[str, np.ndarray]:
@@ -57,7 +78,7 @@ def setting(cfg: Mapping[str, Any]) -> str:
     return f"{recording.meta['pair']}, {recording.depths} depths, {heat}, profile {profile}"
 
 
-NONE = "-"
+# ---------------- Text in columns.
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
@@ -75,16 +96,14 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
         yield "  ".join(cells).rstrip()
 
 
-def number(value: float | None, digits: int, sign: bool = False) -> str:
+def number(value: float | None, digits: int) -> str:
     """A dash where there is no value."""
-    if value is None:
-        return NONE
-    return f"{value:+.{digits}f}" if sign else f"{value:.{digits}f}"
+    return NONE if value is None else f"{value:.{digits}f}"
 
 
-def percent(share: float | None, digits: int = 1) -> str:
+def percent(share: float | None) -> str:
     """A signed percentage."""
-    return NONE if share is None else f"{100 * share:+.{digits}f}%"
+    return NONE if share is None else f"{100 * share:+.1f}%"
 
 
 def span(values: Iterable[float], digits: int = 3) -> str:
@@ -94,26 +113,7 @@ def span(values: Iterable[float], digits: int = 3) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-FOLDER = Path(traces.__file__).parent / "published"
-FILES = ("cast_decoding.csv", "cast_sweeps.csv")
-# The probe of the same GPU and target; none was published for the A6000 with Qwen3-4B.
-PROBES = {
-    "h100sxm_qwen3-8b": "h100_sxm_qwen3_8b_table5",
-    "h100sxm_qwen3-4b": "h100_sxm_qwen3_4b_table5",
-    "blackwell_qwen3-8b": "blackwell_qwen3_8b",
-    "blackwell_qwen3-4b": "blackwell_qwen3_4b",
-    "a6000_qwen3-8b": "a6000_qwen3_8b",
-    "a6000_qwen3-4b": None,
-    "h100sxm_llama3.1-8b": "h100_sxm_llama31_8b",
-    "h100sxm_qwen3-coder-30b-a3b": "h100_sxm_qwen3_coder_30b_a3b",
-    "h100sxm_qwen3-8b_t1": "h100_sxm_qwen3_8b_table5",
-    "h100sxm_qwen3-4b_t1": "h100_sxm_qwen3_4b_table5",
-}
-# Widths that only another host of the same kind measured.
-ELSEWHERE = {
-    "a6000_qwen3-8b": "a6000_second_host_qwen3-8b",
-    "a6000_qwen3-4b": "a6000_second_host_qwen3-4b",
-}
+# ---------------- What the papers print.
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,53 +149,20 @@ class PublishedSweep:
 @cache
 def read_sweeps() -> dict[str, PublishedSweep]:
     """Every transcribed setting by name."""
-    rows = defaultdict(list)
-    for name in FILES:
-        for row in read_csv(name):
-            rows[row["setting"]].append(row)
-    return {setting: _sweep(setting, found) for setting, found in rows.items()}
-
-
-def _sweep(setting: str, rows: list[dict[str, str]]) -> PublishedSweep:
-    chain = {
-        (row.get("repeat"), row["domain"]): float(row["ms_per_token"])
+    rows = [*read_csv("cast_decoding.csv"), *read_csv("cast_sweeps.csv")]
+    chains = {
+        (row["setting"], row.get("repeat"), row["domain"]): float(row["ms_per_token"])
         for row in rows
         if row["method"] == "chain"
     }
-    gains, lengths = defaultdict(list), {}
+    found = {row["setting"]: PublishedSweep(row["setting"], defaultdict(list), {}) for row in rows}
     for row in rows:
-        if row["method"] != "cast":
-            continue
-        key = row["domain"], int(row["nonroot_nodes"])
-        before = chain[row.get("repeat"), row["domain"]]
-        gains[key].append(before / float(row["ms_per_token"]) - 1)
-        lengths.setdefault(key, float(row["committed_round_length"]))
-    return PublishedSweep(setting, dict(gains), lengths)
-
-
-@dataclass(frozen=True, slots=True)
-class Printed:
-    """A row of the paper's Table 2; gains in percent."""
-
-    n_star: int
-    gain: float
-    oracle: int
-    oracle_gain: float
-    gain_at_127: float
-
-
-def read_printed() -> dict[str, Printed]:
-    """The paper's comparison of deployed and best width, as printed."""
-    return {
-        row["setting"]: Printed(
-            n_star=int(row["n_star"]),
-            gain=float(row["gain_at_n_star_pct"]),
-            oracle=int(row["oracle_width"]),
-            oracle_gain=float(row["oracle_gain_pct"]),
-            gain_at_127=float(row["gain_at_127_pct"]),
-        )
-        for row in read_csv("cast_widths.csv")
-    }
+        if row["method"] == "cast":
+            own, key = found[row["setting"]], (row["domain"], int(row["nonroot_nodes"]))
+            chain_ms = chains[row["setting"], row.get("repeat"), row["domain"]]
+            own.gains[key].append(chain_ms / float(row["ms_per_token"]) - 1)
+            own.lengths.setdefault(key, float(row["committed_round_length"]))
+    return found
 
 
 def read_csv(name: str) -> list[dict[str, str]]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from simulator.cost.host import HostOverhead, fit_host
 from simulator.cost.step_cost import StepCost
-from simulator.cost.step_time import Source, StepTime
 from simulator.studies.published.common import read_csv
 from simulator.studies.settings import Published
 from traces.common.errors import InputError
@@ -28,89 +28,45 @@ PROFILES = {
 AVERAGED_APART = "mtbench"
 
 
-@dataclass(frozen=True, slots=True)
-class DecodingCell:
-    """One measured decoding run."""
-
-    setting: str
-    domain: str
-    method: str
-    nonroot_nodes: int
-    ms_per_token: float
-    committed_round_length: float
-
-    @property
-    def drafted(self) -> bool:
-        return self.method != "autoregressive"
-
-    @property
-    def round_ms(self) -> float:
-        return self.ms_per_token * self.committed_round_length
-
-
-@dataclass(frozen=True, slots=True)
-class Prediction:
-    """A cell beside the cost model's answer."""
-
-    cell: DecodingCell
-    device_ms: float
-    host_ms: float
-    source: Source
-    fitted: bool
-
-    @property
-    def ms_per_token(self) -> float:
-        return (self.device_ms + self.host_ms) / self.cell.committed_round_length
-
-    @property
-    def error(self) -> float:
-        """Relative error of ms per token, signed."""
-        return self.ms_per_token / self.cell.ms_per_token - 1
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ProfileReport:
-    """One setting on one profile."""
+    """One setting on one profile.
+
+    cells: a row for each measured run. As published: domain, method, nonroot_nodes, ms_per_token
+        and committed_round_length (R); of it drafted and round_ms. By the cost model: device_ms,
+        source, predicted (ms per token), and whether the cell was `fitted`. Signed and relative:
+        error, and gain_error of predicted_gain against gain, both over the chain of the domain.
+    """
 
     setting: str
     profile: str
     fit_domain: str
-    host_ms: float
-    predictions: tuple[Prediction, ...]
+    host_ms: float  # the host constant, per round
+    cells: pd.DataFrame
 
-    def judged(self) -> list[Prediction]:
+    @property
+    def judged(self) -> pd.DataFrame:
         """Drafted cells that were not fitted."""
-        return [p for p in self.predictions if p.cell.drafted and not p.fitted]
+        return self.cells[self.cells.drafted & ~self.cells.fitted]
 
-    def plain(self) -> list[Prediction]:
-        """Plain decoding cells."""
-        return [p for p in self.predictions if not p.cell.drafted]
+    @property
+    def own_error(self) -> float:
+        """Median |error| over the fitting domain's tree cells: what chooses between two probes.
 
-    def gains(self, prediction: Prediction) -> tuple[float, float]:
-        """Measured and predicted speed-up over the chain of the same domain."""
-        chain = _chain(self.predictions, prediction.cell.domain)
-        measured = chain.cell.ms_per_token / prediction.cell.ms_per_token
-        return measured, chain.ms_per_token / prediction.ms_per_token
+        The other domains stay out of the choice, so they can still judge it.
+        """
+        judged = self.judged
+        return float(judged.error[judged.domain == self.fit_domain].abs().median())
 
-    def gain_error(self, prediction: Prediction) -> float:
-        """Relative error of the gain, signed."""
-        measured, predicted = self.gains(prediction)
-        return predicted / measured - 1
+    def errors(self, *without: str) -> pd.Series:
+        """Of judged cells, but for those of some domains."""
+        return self.judged.error[~self.judged.domain.isin(without)]
 
 
-def read_cells() -> list[DecodingCell]:
+def read_cells() -> pd.DataFrame:
     """The transcribed cells, in file order."""
-    return [
-        DecodingCell(
-            setting=row["setting"],
-            domain=row["domain"],
-            method=row["method"],
-            nonroot_nodes=int(row["nonroot_nodes"]),
-            ms_per_token=float(row["ms_per_token"]),
-            committed_round_length=float(row["committed_round_length"]),
-        )
-        for row in read_csv("cast_decoding.csv")
-    ]
+    kinds = {"nonroot_nodes": int, "ms_per_token": float, "committed_round_length": float}
+    return pd.DataFrame(read_csv("cast_decoding.csv")).astype(kinds)
 
 
 def evaluate(
@@ -127,80 +83,59 @@ def evaluate(
     Raises:
         InputError: the setting has no such domain.
     """
-    cells = [cell for cell in read_cells() if cell.setting == setting]
-    domains = sorted({cell.domain for cell in cells})
-    if fit_domain not in domains:
+    cells = read_cells()
+    cells = cells[cells.setting == setting].reset_index(drop=True)
+    if fit_domain not in set(cells.domain):
+        domains = sorted(set(cells.domain))
         raise InputError(f"fit_domain is {fit_domain!r}; accepted for {setting}: {domains}")
-    cost = StepCost(find_profile(profile), host=host)
-    steps = [_step(cost, cell) for cell in cells]
-    drafted = [cell.drafted for cell in cells]
-    fitted = [
-        cell.domain == fit_domain and (cell.method == "chain" if host is None else cell.drafted)
-        for cell in cells
-    ]
-    constant_ms = 0.0
-    if host is None:
-        fit = fitted.index(True)
-        constant_ms = cells[fit].round_ms - _device_ms(steps[fit])
-    predictions = tuple(
-        Prediction(
-            cell=cells[i],
-            device_ms=_device_ms(steps[i]),
-            host_ms=steps[i].host_s * 1e3 + (constant_ms if drafted[i] else 0.0),
-            source=steps[i].source,
-            fitted=fitted[i],
+    cells["drafted"] = cells.method != "autoregressive"
+    used = cells.method == "chain" if host is None else cells.drafted
+    cells["fitted"] = used & (cells.domain == fit_domain)
+    cost, context = StepCost(find_profile(profile), host=host), np.array([CONTEXT])
+    steps = [
+        cost.step(
+            np.array([cell.nonroot_nodes + 1]),
+            context,
+            drafted=cell.drafted,
+            tree=cell.method == "cast",
         )
-        for i in range(len(cells))
-    )
-    return ProfileReport(setting, profile, fit_domain, constant_ms, predictions)
+        for cell in cells.itertuples()
+    ]
+    cells["source"] = [step.source.name.lower() for step in steps]
+    cells["device_ms"] = [(step.draft_s + step.verify_s) * 1e3 for step in steps]
+    cells["round_ms"] = cells.ms_per_token * cells.committed_round_length
+    left_ms = (cells.round_ms - cells.device_ms)[cells.fitted]
+    constant_ms = float(left_ms.iloc[0]) if host is None else 0.0
+    host_ms = np.array([step.host_s * 1e3 for step in steps]) + constant_ms * cells.drafted
+    cells["predicted"] = (cells.device_ms + host_ms) / cells.committed_round_length
+    cells["error"] = cells.predicted / cells.ms_per_token - 1
+    chain = cells[cells.method == "chain"].set_index("domain").loc[cells.domain]
+    cells["gain"] = chain.ms_per_token.to_numpy() / cells.ms_per_token
+    cells["predicted_gain"] = chain.predicted.to_numpy() / cells.predicted
+    cells["gain_error"] = cells.predicted_gain / cells.gain - 1
+    return ProfileReport(setting, profile, fit_domain, constant_ms, cells)
 
 
 def fitted_terms(report: ProfileReport) -> HostOverhead:
     """Round, node and tree terms from all drafted cells of the report's fitting domain."""
-    cells = [p for p in report.predictions if p.cell.drafted and p.cell.domain == report.fit_domain]
+    cells = report.cells[report.cells.drafted & (report.cells.domain == report.fit_domain)]
     terms = {
         "round_s": np.ones(len(cells)),
-        "node_s": np.array([p.cell.nonroot_nodes for p in cells]),
-        "tree_step_s": np.array([p.cell.method == "cast" for p in cells]),
+        "node_s": cells.nonroot_nodes.to_numpy(),
+        "tree_step_s": (cells.method == "cast").to_numpy(),
     }
-    round_s = np.array([p.cell.round_ms for p in cells]) * 1e-3
-    return fit_host(round_s, np.array([p.device_ms for p in cells]) * 1e-3, terms)
-
-
-def own_domain_error(report: ProfileReport) -> float:
-    """Median |error| over the fitting domain's tree cells: what chooses between two probes.
-
-    The other domains stay out of the choice, so they can still judge it.
-    """
-    errors = [abs(p.error) for p in report.judged() if p.cell.domain == report.fit_domain]
-    return float(np.median(errors))
+    return fit_host(cells.round_ms.to_numpy() * 1e-3, cells.device_ms.to_numpy() * 1e-3, terms)
 
 
 def evaluate_all(fit_domain: str = "gsm8k") -> dict[str, list[ProfileReport]]:
     """Reports of every setting, the profile that fits its own domain best first."""
     return {
         setting: sorted(
-            (evaluate(setting, profile, fit_domain) for profile in profiles), key=own_domain_error
+            (evaluate(setting, profile, fit_domain) for profile in profiles),
+            key=lambda report: report.own_error,
         )
         for setting, profiles in PROFILES.items()
     }
-
-
-def _step(cost: StepCost, cell: DecodingCell) -> StepTime:
-    return cost.step(
-        np.array([cell.nonroot_nodes + 1]),
-        np.array([CONTEXT]),
-        drafted=cell.drafted,
-        tree=cell.method == "cast",
-    )
-
-
-def _device_ms(step: StepTime) -> float:
-    return (step.draft_s + step.verify_s) * 1e3
-
-
-def _chain(predictions: tuple[Prediction, ...], domain: str) -> Prediction:
-    return next(p for p in predictions if (p.cell.domain, p.cell.method) == (domain, "chain"))
 
 
 def decoding_lines(cfg: Mapping[str, Any]) -> Iterator[str]:
@@ -209,17 +144,12 @@ def decoding_lines(cfg: Mapping[str, Any]) -> Iterator[str]:
     Raises:
         InputError: an unknown domain.
     """
-    asked = read(Published, cfg.get("published") or {})
-    return lines(evaluate_all(asked.fit_domain))
-
-
-def lines(reports: dict[str, list[ProfileReport]]) -> Iterator[str]:
-    """Lines of the whole comparison; ``reports`` holds each setting's profiles, best first."""
+    reports = evaluate_all(read(Published, cfg.get("published") or {}).fit_domain)
     yield "Published decoding times (CAST, arXiv 2610.00321) against the cost model"
     yield f"Assumed context: {CONTEXT} tokens, the probes' KV prefix. * = fitted cell, not judged."
-    for setting, candidates in reports.items():
+    for candidates in reports.values():
         yield ""
-        yield from _setting(setting, candidates)
+        yield from _setting(candidates)
     yield ""
     yield (
         f"{AVERAGED_APART}: ms per token is averaged over prompts and R over rounds, so R x ms per "
@@ -227,86 +157,70 @@ def lines(reports: dict[str, list[ProfileReport]]) -> Iterator[str]:
     )
 
 
-def _setting(setting: str, candidates: list[ProfileReport]) -> Iterator[str]:
+def _setting(candidates: Sequence[ProfileReport]) -> Iterator[str]:
     best = candidates[0]
-    yield f"== {setting}"
+    yield f"== {best.setting}"
     for report in candidates:
         yield (
             f"   profile {report.profile}: host constant {report.host_ms:+.3f} ms per round, "
             f"fitted on the chain of {report.fit_domain}; median |error| on that domain's trees "
-            f"{own_domain_error(report):.1%}"
+            f"{report.own_error:.1%}"
         )
     if len(candidates) > 1:
         yield f"   {best.profile} fits and is used below; {candidates[1].profile} does not."
     if best.host_ms < 0:
         yield "   The constant is negative: the probe ran slower than the decode; no overhead seen."
-    yield from _cells(best)
-    for report in candidates:
-        yield from _summary(report)
-
-
-def _cells(report: ProfileReport) -> Iterator[str]:
     yield (
         f"   {'domain':10}{'method':15}{'nodes':>5}{'R':>7}  {'ms/token':>9}{'predicted':>10}"
         f"{'error':>8}  {'gain':>6}{'predicted':>10}{'error':>8}  cost"
     )
-    for item in report.predictions:
-        cell = item.cell
-        text = (
+    for cell in best.cells.itertuples():
+        yield (
             f"   {cell.domain:10}{cell.method:15}{cell.nonroot_nodes:>5}"
             f"{cell.committed_round_length:>7.2f}  {cell.ms_per_token:>9.3f}"
-            f"{item.ms_per_token:>10.3f}{item.error:>+8.1%}"
+            f"{cell.predicted:>10.3f}{cell.error:>+8.1%}  {cell.gain:>6.3f}"
+            f"{cell.predicted_gain:>10.3f}{cell.gain_error:>+8.1%}  {cell.source}"
+            f"{' *' if cell.fitted else ''}"
         )
-        measured, predicted = report.gains(item)
-        gain = f"  {measured:>6.3f}{predicted:>10.3f}{report.gain_error(item):>+8.1%}"
-        source = item.source.name.lower()
-        yield f"{text}{gain}  {source}{' *' if item.fitted else ''}"
+    for report in candidates:
+        yield from _summary(report)
 
 
 def _summary(report: ProfileReport) -> Iterator[str]:
-    judged = report.judged()
-    trees = [item for item in judged if item.cell.method == "cast"]
-    fitted = [item.cell for item in report.predictions if item.fitted]
+    judged, fitted = report.judged, report.cells[report.cells.fitted]
     yield f"   summary, {report.profile}"
-    names = ", ".join(f"{cell.domain} {cell.method} {cell.nonroot_nodes}" for cell in fitted)
+    parts = zip(fitted.domain, fitted.method, fitted.nonroot_nodes, strict=True)
+    names = ", ".join(f"{domain} {method} {nodes}" for domain, method, nodes in parts)
     yield f"     fitted and excluded: {names}; judged: {len(judged)} cells"
-    yield from _three(" ms per token", judged, lambda item: item.error)
-    yield from _three(" gain over chain", trees, report.gain_error)
-    plain = report.plain()
+    trees = judged[judged.method == "cast"]
+    for what, cells, errors in (
+        ("ms per token", judged, judged.error),
+        ("gain over chain", trees, trees.gain_error),
+    ):
+        apart = cells.domain == AVERAGED_APART
+        yield f"     {what}: all {_spread(errors)}"
+        yield (
+            f"     {what}: without {AVERAGED_APART} {_spread(errors[~apart])}; {AVERAGED_APART} "
+            f"{_spread(errors[apart])}"
+        )
+    plain = report.cells.error[~report.cells.drafted]
     yield (
-        f"     plain decoding ({len(plain)} cells, no draft): {_spread([p.error for p in plain])}. "
+        f"     plain decoding ({len(plain)} cells, no draft): {_spread(plain)}. "
         "The host constant does not apply: no draft, mask or KV gather, and the one-token probe "
         "holds the forward's own launch time."
     )
-    yield from _terms(report)
-
-
-def _three(
-    what: str, items: list[Prediction], error: Callable[[Prediction], float]
-) -> Iterator[str]:
-    """All judged cells, then with and without the domain whose averages do not match."""
-    apart = [error(item) for item in items if item.cell.domain == AVERAGED_APART]
-    rest = [error(item) for item in items if item.cell.domain != AVERAGED_APART]
-    yield f"    {what}: all {_spread(apart + rest)}"
-    yield f"    {what}: without {AVERAGED_APART} {_spread(rest)}; {AVERAGED_APART} {_spread(apart)}"
-
-
-def _terms(report: ProfileReport) -> Iterator[str]:
-    """The constant against round + node + tree terms, both judged on unseen domains only."""
-    host = fitted_terms(report)
+    # The constant against round + node + tree terms, both judged on unseen domains only.
+    host, unseen = fitted_terms(report), (report.fit_domain, AVERAGED_APART)
     terms = evaluate(report.setting, report.profile, report.fit_domain, host=host)
-    unseen = (report.fit_domain, AVERAGED_APART)
-    constant = [p.error for p in report.judged() if p.cell.domain not in unseen]
-    three = [p.error for p in terms.judged() if p.cell.domain not in unseen]
     yield (
         f"     round {host.round_s * 1e3:.3f} ms + node {host.node_s * 1e6:.1f} us + tree "
         f"{host.tree_step_s * 1e3:.3f} ms, fitted on every drafted cell of {report.fit_domain}: "
-        f"other domains {_spread(three)}; the constant there {_spread(constant)}"
+        f"other domains {_spread(terms.errors(*unseen))}; the constant there "
+        f"{_spread(report.errors(*unseen))}"
     )
 
 
-def _spread(errors: list[float]) -> str:
-    if not errors:
+def _spread(errors: pd.Series) -> str:
+    if errors.empty:
         return "no cells"
-    sizes = np.abs(errors)
-    return f"median |error| {np.median(sizes):.2%}, worst {sizes.max():.2%}"
+    return f"median |error| {errors.abs().median():.2%}, worst {errors.abs().max():.2%}"

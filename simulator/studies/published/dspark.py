@@ -1,7 +1,8 @@
-"""The concurrency cliff: no speculation, a fixed draft and drafts sized by survival over load.
+"""DSpark: the concurrency cliff of fixed drafts, and what a Markov head adds to a block.
 
-Theirs: vLLM's adaptive verification of DSpark drafts, measured on B300 and on an AMD GPU
-(`served_concurrency`); ours: a recording at the step times of the profile in use.
+The cliff: no speculation, a fixed draft and drafts sized by survival over load. Theirs: vLLM's
+adaptive verification of DSpark drafts, measured on B300 and on an AMD GPU (`served_concurrency`);
+ours: a recording at the step times of the profile in use.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from simulator.engine.inputs import choose_sequences, load_cost, load_recording,
 from simulator.engine.run import fit, tables_of
 from simulator.orders import ChainOrder, order_table, replay
 from simulator.orders.families.sampled import SampledOrder
-from simulator.orders.specs import Order
+from simulator.policies.loading import make_policy
 from simulator.studies.options import policy_node, read_option
 from simulator.studies.published.common import (
     by_domain,
@@ -27,7 +28,6 @@ from simulator.studies.published.common import (
     stated,
     table,
 )
-from traces.recordings.recording import Recording
 
 LOADS = (1, 4, 8, 16, 32, 64, 128, 160, 256)  # the measured ones, and one just behind 128
 SERVED = {"b300": "b300_deepseek-v4-pro", "mi355x": "rocm_deepseek-v4"}  # by profile
@@ -38,7 +38,6 @@ ARMS = {
     "adaptive": ("adaptive_verification", {}),
     "tuned": ("tuned_chain", {"max_length": 7}),
 }
-LAST = LOADS[-1]
 WHY = {  # a load differs from theirs; nothing is fitted to it
     "b300": (
         "why: ours is a small pair at the step times of DeepSeek-V4-Flash on 4 GPUs, theirs the",
@@ -53,9 +52,11 @@ WHY = {  # a load differs from theirs; nothing is fitted to it
     ),
 }
 
+Speeds = Mapping[int, Mapping[str, float]]  # tokens/s by concurrency and arm
 
-def measured(profile: str) -> dict[int, dict[str, float]]:
-    """Their tokens/s by concurrency; empty for a profile that nobody measured this on."""
+
+def measured(profile: str) -> Speeds:
+    """Theirs; empty for a profile that nobody measured this on."""
     return {
         int(row["concurrency"]): {
             "none": float(row["none"]),
@@ -73,6 +74,14 @@ def served(cfg: Mapping[str, Any]) -> dict[int, dict[str, dict[str, Any]]]:
     return {load: {arm: played(cfg, node, load) for arm, node in nodes.items()} for load in LOADS}
 
 
+def speeds(ours: Mapping[int, Mapping[str, Any]]) -> Speeds:
+    """Of summaries."""
+    return {
+        load: {arm: run["output_throughput"] for arm, run in arms.items()}
+        for load, arms in ours.items()
+    }
+
+
 def dspark_cliff_lines(cfg: Mapping[str, Any]) -> Iterator[str]:
     """Throughput over no speculation, ours beside theirs.
 
@@ -84,6 +93,7 @@ def dspark_cliff_lines(cfg: Mapping[str, Any]) -> Iterator[str]:
     """
     profile = load_cost(cfg["latency"]).profile.name
     ours, theirs = served(cfg), measured(profile)
+    speed = speeds(ours)
     yield "Fixed draft of 7, drafts sized by survival, and none, over requests in flight"
     yield f"ours: {setting(cfg)}"
     yield f"theirs: {SERVED.get(profile, 'nothing measured for this profile')}"
@@ -98,36 +108,27 @@ def dspark_cliff_lines(cfg: Mapping[str, Any]) -> Iterator[str]:
         "\nfixed /\nnone",
         "\nadaptive /\nnone",
     )
-    yield from table(heads, (_cells(load, ours[load], theirs.get(load)) for load in LOADS))
+    rows = []
+    for load in LOADS:
+        own, other = speed[load], theirs.get(load, {})
+        modelled = ours[load]["fixed"]["cost_shares"]["time"]["modelled"]
+        rows.append(
+            [
+                str(load),
+                f"{own['none']:.0f}",
+                *(f"{own[arm] / own['none']:.3f}" for arm in list(ARMS)[1:]),
+                f"{ours[load]['adaptive']['acceptance_length']:.2f}",
+                f"{modelled:.0%}",
+                number(other.get("none"), 0),
+                *(
+                    number(other[arm] / other["none"] if other else None, 3)
+                    for arm in ("fixed", "adaptive")
+                ),
+            ]
+        )
+    yield from table(heads, rows)
     yield ""
-    yield from _beside(profile, speeds(ours), theirs)
-
-
-def speeds(ours: Mapping[int, Mapping[str, Any]]) -> dict[int, dict[str, float]]:
-    """Tokens/s by concurrency and arm."""
-    return {
-        load: {arm: run["output_throughput"] for arm, run in arms.items()}
-        for load, arms in ours.items()
-    }
-
-
-def _cells(load: int, ours: Mapping[str, Any], theirs: Mapping[str, float] | None) -> list[str]:
-    speed = {arm: run["output_throughput"] for arm, run in ours.items()}
-    other = {} if theirs is None else theirs
-    modelled = ours["fixed"]["cost_shares"]["time"]["modelled"]
-    return [
-        str(load),
-        f"{speed['none']:.0f}",
-        *(f"{speed[arm] / speed['none']:.3f}" for arm in list(ARMS)[1:]),
-        f"{ours['adaptive']['acceptance_length']:.2f}",
-        f"{modelled:.0%}",
-        number(other.get("none"), 0),
-        *(number(other[a] / other["none"] if other else None, 3) for a in ("fixed", "adaptive")),
-    ]
-
-
-def _beside(profile: str, ours: Mapping, theirs: Mapping) -> Iterator[str]:
-    yield f"ours:   {_story(ours)}"
+    yield f"ours:   {_story(speed)}"
     if theirs:
         yield f"theirs: {_story(theirs)}"
     if SERVED.get(profile) == "b300_deepseek-v4-pro":
@@ -135,29 +136,31 @@ def _beside(profile: str, ours: Mapping, theirs: Mapping) -> Iterator[str]:
         first, last = paper["adaptive_accepted_length"].values()
         yield (
             f"theirs, accepted length: fixed about {paper['fixed_accepted_length']} at every load, "
-            f"adaptive {first} at 1 and {last} at {LAST} requests"
+            f"adaptive {first} at 1 and {last} at {LOADS[-1]} requests"
         )
     yield from WHY.get(profile, ())
 
 
-def _story(speed: Mapping[int, Mapping[str, float]]) -> str:
+def _story(speed: Speeds) -> str:
     """Where the fixed draft peaks, what is left of it, and whether adaptive sizing ever loses."""
+    lead = {
+        load: arms["adaptive"] / max(arms["none"], arms["fixed"]) - 1
+        for load, arms in speed.items()
+    }
     peak = max(speed, key=lambda load: speed[load]["fixed"])
-    last = max(speed)
+    last, worst = max(speed), min(lead, key=lead.get)
     end = speed[last]
     lost, below = 1 - end["fixed"] / speed[peak]["fixed"], end["fixed"] / end["none"] - 1
-    worst = min(speed, key=lambda load: _lead(speed[load]))
     fate = f"is {lost:.0%} below that at {last}" if peak != last else "still rises there"
     gain = end["adaptive"] / end["none"] - 1
     return (
         f"the fixed draft peaks at {peak} requests, {fate}, and is {below:+.0%} against none;\n"
         f"        adaptive is {gain:+.0%} against none at {last}, and at worst "
-        f"{_lead(speed[worst]):+.1%} against the better of fixed and none (at {worst})"
+        f"{lead[worst]:+.1%} against the better of fixed and none (at {worst})"
     )
 
 
-def _lead(arms: Mapping[str, float]) -> float:
-    return arms["adaptive"] / max(arms["none"], arms["fixed"]) - 1
+# ---------------- Accepted lengths of blocks of 7, with a Markov head and without.
 
 
 BLOCK = 7
@@ -167,36 +170,31 @@ DRAFTERS = {"semi": "small_semi", "block": "small_block"}  # with and without a 
 def recordings(cfg: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """Trace nodes of both drafters, at the configuration's temperature."""
     heat = load_recording(cfg["trace"]).temperature
-    found = {}
-    for name, option in DRAFTERS.items():
-        node = {**cfg, "trace": read_option("trace", option, "published.table")}
-        found[name] = settled({**node, "temperature": heat})["trace"]
-    return found
-
-
-def chain(recording: Recording) -> Order:
-    """Seven tokens: drawn above temperature 0, as published, else the argmax chain."""
-    heat = recording.temperature
-    if heat:
-        return SampledOrder(nodes=BLOCK, branch=1, depth_cap=BLOCK, temperature=heat)
-    return ChainOrder(BLOCK)
+    nodes = {name: read_option("trace", one, "published.table") for name, one in DRAFTERS.items()}
+    return {
+        name: settled({**cfg, "trace": node, "temperature": heat})["trace"]
+        for name, node in nodes.items()
+    }
 
 
 def lengths(trace: Mapping[str, Any]) -> dict[str, float]:
-    """Tokens per round of the whole chain by domain, and of all."""
+    """Tokens per round of the whole chain by domain, and of all.
+
+    The chain is drawn above temperature 0, as published, else it is the argmax chain.
+    """
     recording = load_recording(trace)
-    chosen = choose_sequences(trace, recording)
-    tree = order_table(chain(recording), recording)
+    chain, heat = ChainOrder(BLOCK), recording.temperature
+    if heat:
+        chain = SampledOrder(nodes=BLOCK, branch=1, depth_cap=BLOCK, temperature=heat)
+    tree = order_table(chain, recording)
     return {
         name: replay(tree, recording, sequences, BLOCK).acceptance_length
-        for name, sequences in by_domain(recording, chosen).items()
+        for name, sequences in by_domain(recording, choose_sequences(trace, recording)).items()
     }
 
 
 def calibration_errors(cfg: Mapping[str, Any], trace: Mapping[str, Any]) -> dict[str, Any] | None:
     """ECE of survivals by depth before and after scaling; None without a confidence head."""
-    from simulator.policies.loading import make_policy
-
     recording = load_recording(trace)
     scheduler = make_policy(policy_node("dspark"))
     fit(scheduler, recording, load_cost(cfg["latency"]), 1, tables_of(recording))
@@ -214,19 +212,17 @@ def dspark_lengths_lines(cfg: Mapping[str, Any]) -> Iterator[str]:
         InputError: no recording at that temperature.
     """
     traces, paper = recordings(cfg), stated("dspark")
-    ours = {name: lengths(trace) for name, trace in traces.items()}
+    semi, block = (lengths(trace) for trace in traces.values())
     heat = load_recording(traces["semi"]).temperature
     yield "DSpark (arXiv 2607.05147): accepted length of blocks of 7, with a Markov head or without"
     yield f"theirs: Qwen3-4B at temperature 1; ours: the small pair's two drafters at {heat:g}"
     yield ""
-    rows = [
-        (f"theirs, {name}", *_cells_of_dspark_lengths(pair["dspark"], pair["dflash"]))
+    pairs = {
+        f"theirs, {name}": (pair["dspark"], pair["dflash"])
         for name, pair in paper["accepted_length"].items()
-    ]
-    rows += [
-        (f"ours, {d}", *_cells_of_dspark_lengths(ours["semi"][d], ours["block"][d]))
-        for d in ours["semi"]
-    ]
+    }
+    pairs |= {f"ours, {name}": (semi[name], block[name]) for name in semi}
+    rows = ([name, f"{a:.2f}", f"{b:.2f}", f"{a / b:.3f}"] for name, (a, b) in pairs.items())
     yield from table(("texts", "DSpark", "DFlash", "ratio"), rows)
     yield ""
     errors = calibration_errors(cfg, traces["semi"])
@@ -243,7 +239,3 @@ def dspark_lengths_lines(cfg: Mapping[str, Any]) -> Iterator[str]:
         f"theirs: {low} to {high} % before sequential temperature scaling, about "
         f"{paper['ece_after_pct']} % after; ours: {span(before, 1)} % and {span(after, 1)} %"
     )
-
-
-def _cells_of_dspark_lengths(head: float, none: float) -> tuple[str, str, str]:
-    return f"{head:.2f}", f"{none:.2f}", f"{head / none:.3f}"

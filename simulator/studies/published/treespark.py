@@ -1,7 +1,6 @@
-"""TreeSpark's matched budgets: parent-conditioned, marginal and chain drafts of equally many nodes.
+"""TreeSpark (arXiv 2609.22098) on a recording: matched budgets, its thresholds, and its ladder.
 
-The comparison of its ablation (arXiv 2609.22098), on a recording; PCTree (arXiv 2608.02123) made
-the same one against a chain.
+PCTree (arXiv 2608.02123) compared parent-conditioned trees with a chain as well.
 """
 
 from __future__ import annotations
@@ -16,13 +15,15 @@ from simulator.cost import StepCost
 from simulator.engine.inputs import choose_sequences, load_cost, load_recording, typical_context
 from simulator.orders import BestFirstOrder, ChainOrder, order_table, replay
 from simulator.policies.treespark import LADDER, SAMPLED_LADDER
-from simulator.studies.options import policy_node
-from simulator.studies.published.common import percent, played, setting, span, stated, table
+from simulator.studies.options import one_theta, policy_node
+from simulator.studies.published.common import NONE, percent, played, setting, span, stated, table
 from traces.common.errors import InputError
 
 BLOCK = 7  # depths of the published blocks
 BUDGETS = (1, 3, 5, 7, 14, 28, 56)  # up to eight times the block
 RULES = {"parent": "parent", "marginal": "marginal", "biased": "marginal_biased"}
+
+# ---------------- Its ablation: drafts of equally many nodes.
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +68,6 @@ def cells(trace: Mapping[str, Any]) -> dict[str, dict[int, BudgetCell]]:
     return found
 
 
-def round_ms(cost: StepCost, nodes: int, context: int, tree: bool) -> float:
-    """A lone request's drafted round."""
-    packed = np.array([nodes + 1])
-    step = cost.step(packed, np.array([context]), drafted=True, tree=tree)
-    return step.total_s * 1e3
-
-
 def treespark_budget_lines(cfg: Mapping[str, Any]) -> Iterator[str]:
     """The comparison.
 
@@ -103,77 +97,75 @@ def treespark_budget_lines(cfg: Mapping[str, Any]) -> Iterator[str]:
     full = found["chain"][BLOCK]
     rows = []
     for budget in BUDGETS:
-        chain, parent = found["chain"][budget], found["parent"][budget]
-        marginal, biased = found["marginal"][budget], found["biased"][budget]
-        speed = parent.length / round_ms(cost, parent.nodes, context, True)
-        speed /= full.length / round_ms(cost, full.nodes, context, False)
+        chain, parent, marginal, biased = (found[name][budget] for name in ("chain", *RULES))
+        speed = parent.length / _round_ms(cost, parent.nodes, context, tree=True)
+        speed /= full.length / _round_ms(cost, full.nodes, context, tree=False)
         rows.append(
             [
                 str(budget),
-                f"{chain.length:.3f}" if budget <= BLOCK else "-",
+                f"{chain.length:.3f}" if budget <= BLOCK else NONE,
                 *(f"{cell.length:.3f}" for cell in (parent, marginal, biased)),
-                f"{parent.length / marginal.length:.3f}",
-                f"{parent.length / biased.length:.3f}",
-                f"{parent.length / full.length:.3f}",
+                *(f"{parent.length / cell.length:.3f}" for cell in (marginal, biased, full)),
                 f"{parent.accepted_share:.1%}",
                 f"{speed:.3f}",
             ]
         )
     yield from table(heads, rows)
     yield ""
-    yield from _beside(found)
+    yield from _budget_notes(found)
 
 
-def _beside(found: Mapping[str, Mapping[int, BudgetCell]]) -> Iterator[str]:
+def _round_ms(cost: StepCost, nodes: int, context: int, tree: bool) -> float:
+    """A lone request's drafted round."""
+    packed = np.array([nodes + 1])
+    return cost.step(packed, np.array([context]), drafted=True, tree=tree).total_s * 1e3
+
+
+def _budget_notes(found: Mapping[str, Mapping[int, BudgetCell]]) -> Iterator[str]:
     """What the papers state, and what is found here."""
     paper, pctree = stated("treespark"), stated("pctree")
-    at_least = [b for b in BUDGETS if b >= BLOCK]
-    ratio = {
-        rule: [found["parent"][b].length / found[rule][b].length for b in BUDGETS]
+    parent, chain = found["parent"], found["chain"][BLOCK].length
+    marginal, biased = (
+        [parent[b].length / found[rule][b].length for b in BUDGETS]
         for rule in ("marginal", "biased")
-    }
-    above = sum(r > 1 for r in ratio["marginal"])
+    )
     yield "theirs: parent-conditioned above marginal at every matched budget"
     yield (
-        f"  ours: at {above} of {len(BUDGETS)}, {span(ratio['marginal'])} times; over marginals "
-        f"that keep the greedy chain's bias {span(ratio['biased'])}"
+        f"  ours: at {sum(r > 1 for r in marginal)} of {len(BUDGETS)}, {span(marginal)} times; "
+        f"over marginals that keep the greedy chain's bias {span(biased)}"
     )
-    chain = found["chain"][BLOCK].length
-    last = found["marginal"][BUDGETS[-1]].length
-    factor = paper["marginal_budget_factor"]
+    last, factor = found["marginal"][BUDGETS[-1]].length, paper["marginal_budget_factor"]
     yield f"theirs: marginal trees stay below the chain even with {factor} times its nodes"
     yield (
         f"  ours: {last:.3f} at {BUDGETS[-1]} nodes {'<' if last < chain else '>='} {chain:.3f}, "
         f"the chain of {BLOCK}"
     )
-    gains = [(found["parent"][b].length - 1) / (chain - 1) - 1 for b in at_least]
+    at_least = [b for b in BUDGETS if b >= BLOCK]
+    gains = [(parent[b].length - 1) / (chain - 1) - 1 for b in at_least]
     low, high = paper["accepted_gain_pct"]
     yield f"theirs: {low} to {high} % more accepted draft tokens a round than a tuned chain"
     yield (
         f"  ours: {span((100 * g for g in gains), 1)} % over the chain of {BLOCK}, at "
         f"{at_least[0]} to {at_least[-1]} nodes"
     )
-    lengths = [100 * (found["parent"][b].length / chain - 1) for b in at_least]
+    lengths = [100 * (parent[b].length / chain - 1) for b in at_least]
     low, high = pctree["accepted_length_gain_pct"]
     yield f"theirs (PCTree, arXiv 2608.02123): accepted length {low} to {high} % over a chain"
     yield f"  ours: {span(lengths, 1)} % in tokens per round"
+
+
+# ---------------- One theta at a time, at one load.
 
 
 SWEPT_THETAS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)
 NODES = (7, 15, 31, 63)  # fixed trees beside them
 
 
-def threshold(theta: float) -> dict[str, Any]:
-    """TreeSpark with one theta whatever the load."""
-    return policy_node("treespark", ladder=[{"max_batch": None, "theta": theta}])
-
-
 def published_theta(batch: int, sampled: bool) -> float | None:
     """Of the published ladder; None: the plain chain."""
-    for rung in SAMPLED_LADDER if sampled else LADDER:
-        if rung["max_batch"] is None or batch <= rung["max_batch"]:
-            return rung.get("theta")
-    raise AssertionError("a ladder's last rung covers every batch")
+    rungs = SAMPLED_LADDER if sampled else LADDER
+    covers = (one for one in rungs if one["max_batch"] is None or batch <= one["max_batch"])
+    return next(covers).get("theta")
 
 
 def treespark_theta_lines(cfg: Mapping[str, Any]) -> Iterator[str]:
@@ -188,14 +180,13 @@ def treespark_theta_lines(cfg: Mapping[str, Any]) -> Iterator[str]:
     load = cfg["max_concurrency"]
     if type(load) is not int or load < 1:
         raise InputError(f"max_concurrency is {load!r}; accepted: a whole number of at least 1")
-    sampled = load_recording(cfg["trace"]).temperature > 0
-    own = published_theta(load, sampled)
+    own = published_theta(load, load_recording(cfg["trace"]).temperature > 0)
     yield f"TreeSpark (arXiv 2609.22098): one theta at a time, {load} request(s) in flight"
     yield setting(cfg)
     yield ""
     chain = played(cfg, policy_node("fixed_chain"), load)
     tuned = played(cfg, policy_node("tuned_chain"), load)
-    trees = {theta: played(cfg, threshold(theta), load) for theta in SWEPT_THETAS}
+    trees = {theta: played(cfg, one_theta(theta), load) for theta in SWEPT_THETAS}
     arms = {f"theta {t:g}{' *' if t == own else ''}": run for t, run in trees.items()}
     arms |= {f"tree of {n}": played(cfg, policy_node("fixed_tree", nodes=n), load) for n in NODES}
     arms |= {"chain of 7": chain, "tuned chain": tuned}
@@ -210,22 +201,43 @@ def treespark_theta_lines(cfg: Mapping[str, Any]) -> Iterator[str]:
         "over\nchain of 7",
         "over\ntuned chain",
     )
-    yield from table(heads, (_cells(name, run, chain, tuned) for name, run in arms.items()))
+    yield from table(heads, (_theta_cells(name, run, chain, tuned) for name, run in arms.items()))
     yield ""
     yield "* the published theta at this load" + (
         "" if own is not None else ": none, a plain chain"
     )
-    yield from _beside_of_treespark_theta(trees, own, chain, tuned)
+    paper = stated("treespark")
+    certified = {rung["theta"] for rung in (*LADDER, *SAMPLED_LADDER) if "theta" in rung}
+    compared = {
+        "accepted_gain_pct": (
+            "more accepted draft tokens a round than the chain",
+            lambda run: _accepted(run) / _accepted(chain) - 1,
+        ),
+        "wall_clock_gain_pct": (
+            "faster than the tuned chain, a single request",
+            lambda run: run["output_throughput"] / tuned["output_throughput"] - 1,
+        ),
+        "verified_committed_pct": (
+            "of the verified nodes committed (second-hand)",
+            lambda run: run["share_verified_accepted"],
+        ),
+    }
+    for key, (what, share) in compared.items():
+        low, high = paper[key]
+        every = [100 * share(run) for theta, run in trees.items() if theta in certified]
+        at_own = "" if own is None else f"{100 * share(trees[own]):.1f} % at theta {own:g}, "
+        yield f"theirs: {low} to {high} % {what}"
+        yield f"  ours: {at_own}{span(every, 1)} % over all published thetas"
 
 
-def _cells(name: str, run: Mapping[str, Any], *against: Mapping[str, Any]) -> list[str]:
+def _theta_cells(name: str, run: Mapping[str, Any], *against: Mapping[str, Any]) -> list[str]:
     accepted, speed = _accepted(run), run["output_throughput"]
     share = run["share_verified_accepted"]
     return [
         name,
         f"{run['draft_nodes_per_request']:.1f}",
         f"{1 + accepted:.3f}",
-        "-" if share is None else f"{share:.1%}",
+        NONE if share is None else f"{share:.1%}",
         *(percent(accepted / _accepted(other) - 1) for other in against),
         f"{speed:.1f}",
         *(percent(speed / other["output_throughput"] - 1) for other in against),
@@ -237,32 +249,7 @@ def _accepted(run: Mapping[str, Any]) -> float:
     return run["acceptance_length"] - 1
 
 
-def _beside_of_treespark_theta(
-    trees: Mapping[float, Any], own: float | None, chain: Mapping, tuned: Mapping
-):
-    """What the paper states of a lone request, and what is found here."""
-    paper = stated("treespark")
-    certified = {rung["theta"] for rung in (*LADDER, *SAMPLED_LADDER) if "theta" in rung}
-    found = {
-        "more accepted draft tokens a round than the chain": (
-            "accepted_gain_pct",
-            lambda run: 100 * (_accepted(run) / _accepted(chain) - 1),
-        ),
-        "faster than the tuned chain, a single request": (
-            "wall_clock_gain_pct",
-            lambda run: 100 * (run["output_throughput"] / tuned["output_throughput"] - 1),
-        ),
-        "of the verified nodes committed (second-hand)": (
-            "verified_committed_pct",
-            lambda run: 100 * run["share_verified_accepted"],
-        ),
-    }
-    for what, (key, value) in found.items():
-        low, high = paper[key]
-        every = [value(run) for theta, run in trees.items() if theta in certified]
-        at_own = "" if own is None else f"{value(trees[own]):.1f} % at theta {own:g}, "
-        yield f"theirs: {low} to {high} % {what}"
-        yield f"  ours: {at_own}{span(every, 1)} % over all published thetas"
+# ---------------- Thresholds and the ladder over load.
 
 
 LOADS = (1, 2, 4, 8, 16, 32, 64)  # batches of the paper's cost table
@@ -273,12 +260,13 @@ CLOSE = 0.98  # of the fastest arm
 
 def arms() -> dict[str, dict[str, Any]]:
     """Policies by the name of their column."""
-    fixed = {f"{theta:g}": threshold(theta) for theta in THETAS}
-    chain = policy_node("treespark", ladder=[{"max_batch": None, "arm": "chain"}])
-    others = {CHAIN: chain, LADDER_ARM: policy_node("treespark")}
-    return (
-        fixed | others | {TUNED: policy_node("tuned_chain"), PLAIN: policy_node("autoregressive")}
-    )
+    return {
+        **{f"{theta:g}": one_theta(theta) for theta in THETAS},
+        CHAIN: policy_node("treespark", ladder=[{"max_batch": None, "arm": "chain"}]),
+        LADDER_ARM: policy_node("treespark"),
+        TUNED: policy_node("tuned_chain"),
+        PLAIN: policy_node("autoregressive"),
+    }
 
 
 def treespark_load_lines(cfg: Mapping[str, Any]) -> Iterator[str]:
@@ -294,21 +282,28 @@ def treespark_load_lines(cfg: Mapping[str, Any]) -> Iterator[str]:
     yield "TreeSpark (arXiv 2609.22098): thresholds over load, tokens/s over those of its chain arm"
     yield setting(cfg)
     yield ""
-    speed = {
-        load: {name: played(cfg, arm, load)["output_throughput"] for name, arm in arms().items()}
-        for load in LOADS
-    }
-    names = list(arms())
-    fixed = [f"theta {name}" for name in names[: len(THETAS)]]
+    names, rows, share, ahead = list(arms()), [], {}, {}
+    for load in LOADS:
+        speed = {name: played(cfg, one, load)["output_throughput"] for name, one in arms().items()}
+        rung, best = rung_of(load, sampled), fastest(speed)
+        share[load] = speed[rung] / speed[best]
+        ahead[load] = {name: speed[name] / speed[CHAIN] for name in names}
+        rows.append([str(load), *(f"{ratio:.3f}" for ratio in ahead[load].values()), rung, best])
+    fixed = [f"theta {theta:g}" for theta in THETAS]
     heads = ("requests", *fixed, *names[len(THETAS) :], "published\nrung", "fastest\narm")
-    rows = []
-    for load, found in speed.items():
-        rung, best = rung_of(load, sampled), fastest(found)
-        ratios = (found[name] / found[CHAIN] for name in names)
-        rows.append([str(load), *(f"{ratio:.3f}" for ratio in ratios), rung, best])
     yield from table(heads, rows)
     yield ""
-    yield from _beside_of_treespark_load(speed, sampled)
+    close = [str(load) for load, value in share.items() if value >= CLOSE]
+    worst = min(share, key=share.get)
+    where = f"at {', '.join(close)} requests" if close else "nowhere"
+    yield (
+        f"The published rung is within {1 - CLOSE:.0%} of the fastest arm {where}; at {worst} it "
+        f"loses most, {1 - share[worst]:.1%}."
+    )
+    yield "theirs: at 16 requests sampled trees lose to the chain (second-hand)"
+    kind = "sampled" if sampled else "fixed"
+    by_theta = ", ".join(f"{t:g}: {ahead[16][f'{t:g}'] - 1:+.1%}" for t in THETAS)
+    yield f"  ours: {kind} trees at 16 against the chain, by theta: {by_theta}"
 
 
 def rung_of(load: int, sampled: bool) -> str:
@@ -317,28 +312,7 @@ def rung_of(load: int, sampled: bool) -> str:
     return CHAIN if theta is None else f"{theta:g}"
 
 
-def fastest(found: Mapping[str, float]) -> str:
+def fastest(speed: Mapping[str, float]) -> str:
     """Among the ladder's possible rungs: thetas and the chain arm; the first of equals."""
-    rungs = [name for name in found if name not in (LADDER_ARM, TUNED, PLAIN)]
-    return max(rungs, key=lambda name: found[name])
-
-
-def _beside_of_treespark_load(
-    speed: Mapping[int, Mapping[str, float]], sampled: bool
-) -> Iterator[str]:
-    share = {load: f[rung_of(load, sampled)] / f[fastest(f)] for load, f in speed.items()}
-    close = [str(load) for load, value in share.items() if value >= CLOSE]
-    worst = min(share, key=lambda load: share[load])
-    where = f"at {', '.join(close)} requests" if close else "nowhere"
-    yield (
-        f"The published rung is within {1 - CLOSE:.0%} of the fastest arm {where}; at {worst} it "
-        f"loses most, {1 - share[worst]:.1%}."
-    )
-    ahead = ", ".join(f"{t:g}: {_ahead(speed[16], t):+.1%}" for t in THETAS)
-    yield "theirs: at 16 requests sampled trees lose to the chain (second-hand)"
-    kind = "sampled" if sampled else "fixed"
-    yield f"  ours: {kind} trees at 16 against the chain, by theta: {ahead}"
-
-
-def _ahead(found: Mapping[str, float], theta: float) -> float:
-    return found[f"{theta:g}"] / found[CHAIN] - 1
+    rungs = [name for name in speed if name not in (LADDER_ARM, TUNED, PLAIN)]
+    return max(rungs, key=speed.get)
