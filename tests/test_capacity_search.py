@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.studies.capacity.search import Found, Scale, search
-from simulator.studies.steady import GROWTH, trend
+from simulator.studies.runs import GROWTH, trend
 from traces.common.intervals import over_seeds
 
 RATES = Scale(0.001, 1e6, 0.02, whole=False)

@@ -7,7 +7,7 @@ rejected ones.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,8 +47,10 @@ def window_tokens(facts: Facts, window: Window) -> np.ndarray:
     return fold_facts(facts, window)[0]["in_tokens"] + window.admitted(facts)
 
 
-def parse_goodput(value: Any) -> dict[str, float] | None:
+def parse_goodput(value: Any, also: Sequence[str] = ()) -> dict[str, float] | None:
     """Objectives in milliseconds from ``"ttft:500 tpot:50"``, a list of pairs, or a mapping.
+
+    also: names that are accepted besides `OBJECTIVES`.
 
     Raises:
         InputError: an unknown objective, one named twice, or a limit that is not above 0.
@@ -64,10 +66,10 @@ def parse_goodput(value: Any) -> dict[str, float] | None:
         limits = {name: math.nan if limit is True else float(limit) for name, limit in pairs}
     except (TypeError, ValueError):
         pass
-    known = limits.keys() <= set(OBJECTIVES) and len(limits) == len(pairs)
+    known = limits.keys() <= {*OBJECTIVES, *also} and len(limits) == len(pairs)
     if not limits or not known or not all(0 < limit < math.inf for limit in limits.values()):
         raise InputError(
-            f"goodput is {value!r}; accepted: pairs of {', '.join(OBJECTIVES)} and milliseconds, "
+            f"goodput is {value!r}; accepted: pairs of {', '.join((*OBJECTIVES, *also))} and milliseconds, "
             'such as "ttft:500 tpot:50", or null'
         )
     return limits

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +32,29 @@ def read_option(group: str, name: Any, where: str) -> dict[str, Any]:
     Raises:
         InputError: beginning with `where`, for a name that is none.
     """
-    path = Path(name) if is_path(name) else CONF / group / f"{name}.yaml"
-    if not isinstance(name, str) or not path.is_file():
-        known = ", ".join(names(group))
+    path, known = CONF / group / f"{name}.yaml", names(group)
+    if is_path(name):
+        path = Path(name)
+    if not path.is_file() or (name not in known and not is_path(name)):
+        known = ", ".join(known)
         raise InputError(f"{where} is {name!r}; accepted: a path to a YAML file, or {known}")
     node = read_yaml(path)
     _check_plain(path, node)
-    return _on_its_defaults(group, node)
+    base: dict[str, Any] = {}
+    for start in node.pop("defaults", None) or ():  # options it starts from, as Hydra reads them
+        if str(start).endswith(HERE):  # /NAME@_here_: a file beside the groups
+            base = _merged(base, read_yaml(CONF / f"{start[1:].removesuffix(HERE)}.yaml"))
+        elif start != "_self_":
+            base = _merged(base, read_option(group, start, f"{group}.defaults"))
+    return _merged(base, node)
+
+
+def _merged(base: dict[str, Any], node: dict[str, Any]) -> dict[str, Any]:
+    found = base | node
+    for key in base.keys() & node.keys():
+        if isinstance(base[key], dict) and isinstance(node[key], dict):
+            found[key] = _merged(base[key], node[key])
+    return found
 
 
 def policy_node(name: str, **settings: Any) -> dict[str, Any]:
@@ -63,6 +79,15 @@ def read_like(group: str, name: Any, like: Mapping[str, Any], where: str) -> dic
     return {**like, key: name} | ({"name": None} if group == "latency" else {})
 
 
+def read_listed(
+    group: str, listed: Sequence[str] | None, own: Mapping[str, Any], where: str
+) -> dict[str, Mapping[str, Any]]:
+    """The nodes of listed names by name (see `read_like`); None: the configured one alone."""
+    if listed is None:
+        return {str(own.get("name") or own.get("profile") or own.get("recording")): own}
+    return {name: read_like(group, name, own, where) for name in listed}
+
+
 def default_config() -> dict[str, Any]:
     """What `python -m simulator` runs where nothing is given, without Hydra's own section."""
     node = read_yaml(CONF / "config.yaml")
@@ -71,26 +96,6 @@ def default_config() -> dict[str, Any]:
     groups = {group: name for entry in chosen for group, name in entry.items() if name}
     own = {group: name for group, name in groups.items() if not group.startswith("override ")}
     return {group: read_option(group, name, group) for group, name in own.items()} | node
-
-
-def _on_its_defaults(group: str, node: dict[str, Any]) -> dict[str, Any]:
-    """With the options of its group that it starts from (`defaults`, as Hydra reads them)."""
-    base: dict[str, Any] = {}
-    for name in node.pop("defaults", None) or ():
-        if str(name).endswith(HERE):  # /NAME@_here_: a file beside the groups
-            base = _merged(base, read_yaml(CONF / f"{name[1:].removesuffix(HERE)}.yaml"))
-        elif name != "_self_":
-            base = _merged(base, read_option(group, name, f"{group}.defaults"))
-    return _merged(base, node)
-
-
-def _merged(base: dict[str, Any], node: dict[str, Any]) -> dict[str, Any]:
-    inner = {k: _merged(base[k], v) for k, v in node.items() if _both(base.get(k), v)}
-    return base | node | inner
-
-
-def _both(*nodes: Any) -> bool:
-    return all(isinstance(node, dict) for node in nodes)
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

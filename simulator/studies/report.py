@@ -1,17 +1,13 @@
-"""What the studies write and print alike: files, facts of a job, the last line."""
+"""What the studies write and print alike: files, facts of a job, numbers and intervals."""
 
 from __future__ import annotations
 
 import json
-import sys
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simulator.results.files import write_files
-from simulator.results.printing import short_path
 from simulator.results.summary import latency_facts, plain, trace_facts, what_if_reason
 from traces.common.intervals import Interval
 from traces.common.table import BLANK, Table, render
@@ -20,6 +16,8 @@ if TYPE_CHECKING:
     from simulator.engine.run import Job
 
 MUCH = 0.1  # of step time beyond what was measured, from where on it is said
+SIGNS = "+ and -: the 95 % interval over prompts is above or below 1"
+BEYOND = "; m: steps of either lie beyond the measured table"
 
 
 def write_texts(folder: Path, texts: Mapping[str, str]) -> None:
@@ -65,6 +63,11 @@ def ends(name: str, found: Interval | None) -> dict[str, float | None]:
     return {f"{name}_low": finite(low), f"{name}_high": finite(high)}
 
 
+def with_ends(name: str, found: Interval | None) -> dict[str, float | None]:
+    """A value as column ``NAME``, and its interval."""
+    return {name: None if found is None else found.value, **ends(name, found)}
+
+
 def finite(value: float | None) -> float | None:
     """None for what JSON cannot hold."""
     return None if value is None or not abs(value) < float("inf") else value
@@ -77,6 +80,13 @@ def span(found: Interval, form: Any = "{:.3f}".format) -> str:
     return f"{form(found.low)} to {form(found.high)}"
 
 
+def sign(ratio: Interval) -> str:
+    """Which side of 1 the interval is on, see `SIGNS`."""
+    if ratio.low is None or ratio.low <= 1 <= ratio.high:
+        return " "
+    return "+" if ratio.low > 1 else "-"
+
+
 def number(value: float) -> str:
     """Four significant digits, or all of a large number."""
     return f"{value:.1f}" if value >= 1000 else f"{value:.4g}"
@@ -85,20 +95,3 @@ def number(value: float) -> str:
 def digits(value: float | None, count: int) -> str:
     """So many digits behind the point."""
     return BLANK if value is None else f"{value:.{count}f}"
-
-
-@contextmanager
-def resumable(path: Path) -> Iterator[None]:
-    """After an interruption, say where results are kept and how to go on."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        kept, folder = short_path(path), short_path(path.parent)
-        print(f"kept in {kept}; to go on: hydra.run.dir={folder}", file=sys.stderr)
-        raise
-
-
-def say_done(count: int, what: str, begun: float, path: Path) -> None:
-    """The last line; `begun`: of `time.monotonic`."""
-    seconds = time.monotonic() - begun
-    print(f"{count} {what} in {seconds:.0f} s, results in {short_path(path)}", flush=True)

@@ -30,7 +30,6 @@ from simulator.results.latency import (
 )
 from simulator.results.sums import Sums as RunSums
 from simulator.results.window import WHOLE_RUN, Window, find_window
-from simulator.studies.steady import trend
 from traces.common.errors import InputError
 from traces.common.intervals import Sums, throughput_sums
 from traces.recordings.recording import Recording
@@ -74,9 +73,7 @@ class Result:
     full: Flag  # whether a closed loop has a window in which the batch is full
     seconds: Amount  # open loop: from the first arrival to the last; closed: the window
     stay_s: Amount  # mean E2EL of those judged
-    growth: Annotated[
-        float, Field(allow_inf_nan=False, strict=True)
-    ]  # s/s by which TTFT or E2EL rises
+    growth: Finite  # s/s by which TTFT or E2EL rises
     growing: Flag  # open loop: requests stay longer and longer
     arriving: Amount  # requests per second that came, as asked for where that was a rate
     request_throughput: Amount | None  # requests per second that ended; None: in no time
@@ -117,8 +114,8 @@ class Result:
             return None
         return (sum(self.good) / self.judged if self.judged else 0.0) * self.request_throughput
 
-    def sums(self, good: bool, rows: np.ndarray, prompts: int) -> Sums:
-        """Throughput in tokens, or in good requests, by prompt: (prompts,), this run's at `rows`.
+    def sums(self, good: bool, sequences: np.ndarray) -> Sums:
+        """Throughput in tokens, or in good requests, by prompt of `sequences` (P,), ascending.
 
         The value is the run's own number: its window's tokens, or requests within every limit, per
         second; but in an open loop good requests are the share of those that come, because how
@@ -126,22 +123,18 @@ class Result:
         """
         if self.clients is None:
             scale, per = (self.arriving if good else self.request_throughput or 0.0), self.asked
-        else:  # a client's first request takes its place but is not judged
-            scale, per = self.clients * (self._unjudged() if good else 1.0), self.inside_s
-        amount = np.array(self.good if good else self.tokens)
-        return placed(rows, prompts, amount * scale, per)
+        else:
+            scale, per = float(self.clients), self.inside_s
+            if good:  # a client's first request takes its place but is not judged
+                ended = (self.request_throughput or 0.0) * sum(self.inside_s) / self.clients
+                scale *= ended / self.judged if self.judged else 0.0
+        return self.placed(sequences, np.array(self.good if good else self.tokens) * scale, per)
 
-    def _unjudged(self) -> float:
-        """Requests that ended in a closed loop's window over those judged of them."""
-        ended = (self.request_throughput or 0.0) * sum(self.inside_s) / self.clients
-        return ended / self.judged if self.judged else 0.0
-
-
-def placed(rows: np.ndarray, prompts: int, amount: Any, per: Any) -> Sums:
-    """Sums by prompt of a run that served those at `rows` of `prompts`."""
-    found = np.zeros((2, prompts))
-    found[:, rows] = amount, per
-    return Sums(*found)
+    def placed(self, sequences: np.ndarray, amount: Any, per: Any) -> Sums:
+        """Sums over its own prompts among `sequences` (P,), ascending."""
+        found = np.zeros((2, len(sequences)))
+        found[:, np.searchsorted(sequences, self.prompts)] = amount, per
+        return Sums(*found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,10 +166,7 @@ def play(run: Run) -> Result | str:
         return reason_of(error, run.config["policy"])
     nobody = facts.requests["rejected"].all()
     if nobody or (facts.concurrency is not None and find_window(facts).kind == WHOLE_RUN):
-        raise _rejection(job, facts) or InputError(
-            f"num_prompts: {len(facts.requests['request'])} requests never fill a batch of "
-            f"{facts.concurrency}; accepted: more, or texts of more than one token"
-        )
+        raise _nothing(job, facts)
     return observe(job, facts, run.asked)
 
 
@@ -191,83 +181,77 @@ def _shared_tables(recording: Recording):
     return tables_of(recording)
 
 
+def _nothing(job: Job, facts: Facts) -> InputError:
+    """What to say of a run that came to nothing."""
+    requests, server = facts.requests, job.settings.server
+    rejected = requests["rejected"]
+    if not rejected.any():
+        return InputError(
+            f"num_prompts: {len(rejected)} requests never fill a batch of "
+            f"{facts.concurrency}; accepted: more, or texts of more than one token"
+        )
+    enough = "as many as the prompts and outputs of the file take"
+    if job.lengths is None:  # the last output is never held
+        tokens = requests["prompt_tokens"] + job.recording["output_len"][requests["sequence"]] - 1
+        blocks = -(-int(tokens[rejected].max()) // server.kv_block)
+        enough = f"at least {blocks * server.kv_block}"
+    return InputError(
+        f"server.kv_tokens is {server.kv_tokens} in blocks of {server.kv_block}: "
+        f"{np.count_nonzero(rejected)} of {len(rejected)} requests can never fit and are rejected; "
+        f"accepted: null, or {enough}"
+    )
+
+
 def observe(job: Job, facts: Facts, asked: Asked) -> Result:
     """What a finished run comes to; percentiles are those of its summary."""
     window, requests = find_window(facts), facts.requests
     counted, numbers = measured(facts, window), RunSums.of(facts, window).throughput()
     times = {name: values[counted] for name, values in request_times(requests).items()}
-    if ITL in asked.limits:
-        times[ITL] = chunk_gaps(facts, window)
     limits, prompts = asked.request_limits, np.unique(requests["sequence"])
     good = np.zeros(len(counted), bool)
     good[counted] = meets(limits, times) if limits else True
     closed = facts.concurrency is not None
-    growth, growing = (0.0, False) if closed else _growth(facts, counted)
-    sums, inside = _sums(facts, window, prompts), window.steps(facts)
-    row = np.searchsorted(prompts, requests["sequence"])
-    drafted = facts.steps["drafted"][inside]
+    growth, growing = (0.0, False) if closed else _growth(requests["arrival_s"][counted], times)
+    if ITL in asked.limits:
+        times[ITL] = chunk_gaps(facts, window)
+    known_ms = {name: values[~np.isnan(values)] * 1e3 for name, values in times.items()}
+    sums, inside, steps = _sums(facts, window, prompts), window.steps(facts), facts.steps
+    row, arrival_s = np.searchsorted(prompts, requests["sequence"]), requests["arrival_s"]
+    span_s = float(np.nanmax(arrival_s) - np.nanmin(arrival_s))
+    arriving = (len(arrival_s) - 1) / span_s if span_s > 0 else 0.0
+    rate, rounds = job.settings.request_rate, steps["batch"][inside].sum()
     return Result(
         clients=facts.concurrency,
         requests=len(counted),
         judged=int(counted.sum()),
         rejected=int(requests["rejected"].sum()),
         full=closed and window.kind != WHOLE_RUN,
-        seconds=window.seconds if closed else _span(facts),
+        seconds=window.seconds if closed else span_s,
         stay_s=float(times["e2el"].mean()) if counted.any() else 0.0,
         growth=growth,
         growing=growing,
-        arriving=_arriving(job.settings, facts),
+        arriving=rate if rate < math.inf else arriving,
         request_throughput=numbers["request_throughput"],
         output_throughput=numbers["output_throughput"],
-        levels_ms={name: _level(seconds, asked.percentile) for name, seconds in times.items()},
-        missed={name: _beyond(times[name], limit) for name, limit in asked.limits.items()},
-        most_running=int(facts.steps["batch"].max(initial=0)),
-        shares=_time_shares(facts, facts.steps["step_s"]),
-        window_shares=_time_shares(facts, facts.steps["step_s"] * inside),
-        nodes=_nodes(facts, inside),
-        drafting=float(drafted.mean()) if len(drafted) else 0.0,
+        levels_ms={
+            name: float(np.percentile(ms, asked.percentile)) if len(ms) else None
+            for name, ms in known_ms.items()
+        },
+        missed={
+            name: float((known_ms[name] > limit).mean()) if len(known_ms[name]) else 0.0
+            for name, limit in asked.limits.items()
+        },
+        most_running=int(steps["batch"].max(initial=0)),
+        shares=_time_shares(facts, steps["step_s"]),
+        window_shares=_time_shares(facts, steps["step_s"] * inside),
+        nodes=float(steps["draft_nodes"][inside].sum() / rounds) if rounds else None,
+        drafting=float(steps["drafted"][inside].mean()) if inside.any() else 0.0,
         prompts=prompts.tolist(),
         tokens=sums.amount.tolist(),
         inside_s=sums.per.tolist(),
         asked=np.bincount(row, counted | requests["rejected"], len(prompts)).tolist(),
         good=np.bincount(row, good, len(prompts)).tolist(),
     )
-
-
-def _level(seconds: np.ndarray, percentile: float) -> float | None:
-    """In ms; requests of one token have no TPOT."""
-    seconds = seconds[~np.isnan(seconds)]
-    return float(np.percentile(seconds * 1e3, percentile)) if len(seconds) else None
-
-
-def _beyond(seconds: np.ndarray, limit_ms: float) -> float:
-    seconds = seconds[~np.isnan(seconds)]
-    return float((seconds * 1e3 > limit_ms).mean()) if len(seconds) else 0.0
-
-
-def _span(facts: Facts) -> float:
-    arrival_s = facts.requests["arrival_s"]
-    return float(np.nanmax(arrival_s) - np.nanmin(arrival_s))
-
-
-def _arriving(settings: Settings, facts: Facts) -> float:
-    if settings.request_rate < math.inf:
-        return settings.request_rate
-    span_s = _span(facts)
-    return (len(facts.requests["arrival_s"]) - 1) / span_s if span_s > 0 else 0.0
-
-
-def _growth(facts: Facts, counted: np.ndarray) -> tuple[float, bool]:
-    """The rise of TTFT and of E2EL over the run's arrivals, whichever is more.
-
-    Requests that wait grow TTFT. Where every request is taken in at once, the batch grows, and
-    with it the time that a request stays.
-    """
-    arrival_s = facts.requests["arrival_s"][counted]
-    times = request_times(facts.requests)
-    trends = [trend(arrival_s, times[name][counted]) for name in ("ttft", "e2el")]
-    growing = [one for one in trends if one.growing]
-    return max(one.growth for one in growing or trends), bool(growing)
 
 
 def _sums(facts: Facts, window: Window, prompts: np.ndarray) -> Sums:
@@ -279,11 +263,6 @@ def _sums(facts: Facts, window: Window, prompts: np.ndarray) -> Sums:
     return throughput_sums(kept, (window.start_s, window.end_s), 1, prompts)
 
 
-def _nodes(facts: Facts, inside: np.ndarray) -> float | None:
-    rounds = facts.steps["batch"][inside].sum()
-    return float(facts.steps["draft_nodes"][inside].sum() / rounds) if rounds else None
-
-
 def _time_shares(facts: Facts, step_s: np.ndarray) -> dict[str, float]:
     """Share of step time by where it came from: measured, interpolated, modelled, clamped."""
     source, total = facts.steps["source"], float(step_s.sum())
@@ -291,26 +270,60 @@ def _time_shares(facts: Facts, step_s: np.ndarray) -> dict[str, float]:
     return {name: float(step_s[own].sum()) / total if total else 0.0 for name, own in held.items()}
 
 
-def _rejection(job: Job, facts: Facts) -> InputError | None:
-    """What to say of a run that came to nothing because requests were rejected; None: none was."""
-    server, rejected = job.settings.server, facts.requests["rejected"]
-    if not rejected.any():
-        return None
-    return InputError(
-        f"server.kv_tokens is {server.kv_tokens} in blocks of {server.kv_block}: "
-        f"{np.count_nonzero(rejected)} of {len(rejected)} requests can never fit and are rejected; "
-        f"accepted: null, or {_enough(job, facts, rejected)}"
-    )
+# ---------------- Whether an open loop is in its steady state, or its queue grows.
+# A load above what the server gets through by a share d lengthens the queue by d seconds every
+# second, so that requests that come a second later stay d seconds longer (the fluid limit of a
+# queue; D. Gross, J. Shortle, J. Thompson, C. Harris, Fundamentals of Queueing Theory, 4th ed.,
+# 2008, section 1.6). By Little's law the number of requests in the server then grows as well,
+# running ones and waiting ones together.
 
 
-def _enough(job: Job, facts: Facts, rejected: np.ndarray) -> str:
-    """Tokens that would hold the largest of them; the last output is never held."""
-    if job.lengths is not None:
-        return "as many as the prompts and outputs of the file take"
-    outputs = job.recording["output_len"][facts.requests["sequence"]]
-    largest = int((facts.requests["prompt_tokens"] + outputs)[rejected].max()) - 1
-    block = job.settings.server.kv_block
-    return f"at least {-(-largest // block) * block}"
+GROWTH = 0.01  # seconds per second: an overload of one per cent
+NOISE = 2.0  # standard errors that a rise must exceed
+LEFT_OUT = 0.1  # of the requests, the first: they met an empty server
+BATCHES = 5  # of each half, whose means say how noisy its mean is
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """How much longer requests stay in the second half than in the first."""
+
+    growth: float  # seconds of stay per second of time
+    certain: bool  # whether the rise is more than noise
+
+    @property
+    def growing(self) -> bool:
+        return self.certain and self.growth > GROWTH
+
+
+def trend(arrival_s: np.ndarray, stay_s: np.ndarray) -> Trend:
+    """The trend of `stay_s` (n,) over `arrival_s` (n,), ascending; the first tenth is left out.
+
+    The means of the halves' batches give the noise (the method of batch means): neighbours wait in
+    the same queue, and are no independent samples.
+    """
+    kept = slice(int(LEFT_OUT * len(stay_s)), None)
+    (early, late), (first, second) = (np.array_split(one[kept], 2) for one in (arrival_s, stay_s))
+    if min(len(first), len(second)) < BATCHES:
+        return Trend(0.0, False)
+    rise_s, span_s = float(second.mean() - first.mean()), float(late.mean() - early.mean())
+    variance = 0.0  # of the rise
+    for half in (first, second):
+        means = np.array([part.mean() for part in np.array_split(half, BATCHES)])
+        variance += float(means.var(ddof=1) / BATCHES)
+    growth = rise_s / span_s if span_s > 0 else 0.0
+    return Trend(growth, rise_s > NOISE * float(np.sqrt(variance)))
+
+
+def _growth(arrival_s: np.ndarray, times: Mapping[str, np.ndarray]) -> tuple[float, bool]:
+    """The rise of TTFT and of E2EL over a run's arrivals, whichever is more.
+
+    Requests that wait grow TTFT. Where every request is taken in at once, the batch grows, and
+    with it the time that a request stays.
+    """
+    trends = [trend(arrival_s, times[name]) for name in ("ttft", "e2el")]
+    growing = [one for one in trends if one.growing]
+    return max(one.growth for one in growing or trends), bool(growing)
 
 
 # ---------------- The load of runs that are compared: closed loops over recorded texts.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
+import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
@@ -13,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from simulator.progress import Progress
+from simulator.results.printing import short_path
 from simulator.studies.runs import Result, play
 from traces.common.errors import InputError
 from traces.common.json import loads
@@ -20,10 +23,11 @@ from traces.common.json import loads
 REFUSED = "refused"
 
 
-class Store:
+class Store(dict[str, Result | str]):
     """Results by the key of what was played: those of `TASK.jsonl`, and what is added to it.
 
-    A result is a `Result`, or the reason in one line why a policy refused.
+    A result is a `Result`, or the reason in one line why a policy refused. As a context it says
+    after an interruption where results are kept and how to go on.
     """
 
     def __init__(self, folder: Path, task: str) -> None:
@@ -32,17 +36,18 @@ class Store:
         Raises:
             InputError: a whole line that is not one of ours.
         """
-        self.path = folder / f"{task}.jsonl"
-        self.task = task
-        self._known: dict[str, Result | str] = {}
+        super().__init__()
+        self.path, self.task, self._begun = folder / f"{task}.jsonl", task, time.monotonic()
         if self.path.is_file():
             self._read()
 
-    def __contains__(self, key: str) -> bool:
-        return key in self._known
+    def __enter__(self) -> Store:
+        return self
 
-    def __getitem__(self, key: str) -> Result | str:
-        return self._known[key]
+    def __exit__(self, kind: type | None, *_: object) -> None:
+        if kind is KeyboardInterrupt:
+            kept, folder = short_path(self.path), short_path(self.path.parent)
+            print(f"kept in {kept}; to go on: hydra.run.dir={folder}", file=sys.stderr)
 
     def add(self, key: str, what: Mapping[str, Any], result: Result | str) -> None:
         """Keep a result, in the file before anywhere else; `what` says in words whose it is."""
@@ -51,7 +56,12 @@ class Store:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a", encoding="utf-8") as file:
             file.write(line + "\n")
-        self._known[key] = result
+        self[key] = result
+
+    def say_done(self, count: int, what: str, path: Path) -> None:
+        """The last line of a study."""
+        seconds = time.monotonic() - self._begun
+        print(f"{count} {what} in {seconds:.0f} s, results in {short_path(path)}", flush=True)
 
     def _read(self) -> None:
         text = self.path.read_bytes()
@@ -63,7 +73,7 @@ class Store:
                 if not isinstance(key, str):
                     raise TypeError("no key")
                 refused = set(result) == {REFUSED}
-                self._known[key] = str(result[REFUSED]) if refused else _checked(result)
+                self[key] = str(result[REFUSED]) if refused else _schema().validate_python(result)
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise InputError(
                     f"{self.path}: line {number} is no result of task={self.task}; accepted: the "
@@ -72,10 +82,6 @@ class Store:
         if whole < len(text):
             with self.path.open("r+b") as file:
                 file.truncate(whole)
-
-
-def _checked(result: Mapping[str, Any]) -> Result:
-    return _schema().validate_python(result)
 
 
 @cache
@@ -88,7 +94,8 @@ def _schema():
 class Players:
     """Who plays: this process, or `workers` of them, started when they are first needed.
 
-    After an interruption matches under way are waited for and thrown away.
+    After an interruption, which reaches the whole group of processes and is decided on by the
+    first of them, matches under way are waited for and thrown away.
     """
 
     def __init__(self, workers: int, how: Callable[[Any], Any]) -> None:
@@ -109,7 +116,10 @@ class Players:
             return
         if self._pool is None:
             self._pool = ProcessPoolExecutor(
-                self._workers, get_context("spawn"), initializer=_ignore_interrupts
+                self._workers,
+                get_context("spawn"),
+                initializer=signal.signal,
+                initargs=(signal.SIGINT, signal.SIG_IGN),
             )
         futures = {self._pool.submit(self._how, match): key for key, match in matches.items()}
         for future in as_completed(futures):
@@ -133,8 +143,3 @@ def play_all(
             store.add(key, runs[key][1], result)
             bar.update(finished)
     return len(missing)
-
-
-def _ignore_interrupts() -> None:
-    """Ctrl-C reaches the whole group of processes; the first of them decides."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -13,7 +13,7 @@ from simulator.engine.inputs import choose_sequences, load_cost, load_recording
 from simulator.engine.settings import Settings, read_settings
 from simulator.policies.loading import make_policy, policy_name
 from simulator.studies.contest.entrants import UNCHANGED, Entrant, Rival, read_rivals
-from simulator.studies.options import read_like, read_option
+from simulator.studies.options import read_listed, read_option
 from simulator.studies.runs import Asked, Run, check_closed_loop, fair_requests
 from simulator.studies.settings import Recommend, Tournament
 from traces.common.errors import InputError
@@ -104,15 +104,11 @@ class ContestPlan:
         own = None if self.candidate is None else self.candidate.key
         return [one for one in found if one.key != own]
 
-    def tuning_cell(self, deployment: Deployment, concurrency: int | None) -> ContestCell:
-        return ContestCell(
-            deployment, self.asked.split_tune, MIXTURE, concurrency, self.tuning_seeds
-        )
+    def tuning_cell(self, at: Deployment, concurrency: int | None) -> ContestCell:
+        return ContestCell(at, self.asked.split_tune, MIXTURE, concurrency, self.tuning_seeds)
 
-    def report_cell(
-        self, deployment: Deployment, concurrency: int | None, domain: str
-    ) -> ContestCell:
-        return ContestCell(deployment, self.asked.split_report, domain, concurrency, self.seeds)
+    def report_cell(self, at: Deployment, concurrency: int | None, domain: str) -> ContestCell:
+        return ContestCell(at, self.asked.split_report, domain, concurrency, self.seeds)
 
     def run(self, cell: ContestCell, entrant: Entrant, seed: int) -> Run:
         """One run; `task=run` with its configuration gives the same numbers."""
@@ -150,19 +146,31 @@ def read_plan(cfg: Mapping[str, Any]) -> ContestPlan:
     """
     settings, asked = read_settings(cfg), read(Tournament, cfg.get("tournament") or {})
     check_closed_loop(settings, "tournament")
+    rivals = tuple(read_rivals(asked.rivals))
+    profiles = read_listed("latency", asked.profiles, cfg["latency"], "tournament.profiles")
+    traces = read_listed("trace", asked.traces, cfg["trace"], "tournament.traces")
+    deployments = tuple(
+        Deployment(profile, trace, latency, {"recording": node.get("recording"), "domains": None})
+        for profile, latency in profiles.items()
+        for trace, node in traces.items()
+    )
+    node = cfg["policy"]
+    if asked.candidate is not None:
+        node = read_option("policy", asked.candidate, "tournament.candidate")
+    make_policy(node)
     seeds = asked.seeds or (settings.seed,)
     plan = ContestPlan(
         config={**cfg, "goodput": None},
         settings=settings,
         asked=asked,
-        rivals=tuple(read_rivals(_plain(asked.rivals))),
-        deployments=_deployments(cfg, asked),
+        rivals=rivals,
+        deployments=deployments,
         concurrency=asked.concurrency,
         seeds=seeds,
         tuning_seeds=seeds,
         num_prompts=asked.num_prompts,
         limits=None,
-        candidate=_candidate(cfg, asked.candidate),
+        candidate=Entrant(policy_name(node), UNCHANGED, node),
     )
     _check(plan, "tournament.num_prompts")
     return plan
@@ -175,13 +183,12 @@ def read_recommend_plan(cfg: Mapping[str, Any]) -> ContestPlan:
         InputError: the first bad key, value or file.
     """
     settings, asked = read_settings(cfg), read(Recommend, cfg.get("recommend") or {})
-    profile = load_cost(cfg["latency"]).profile.name
-    first = settings.seed
+    profile, first = load_cost(cfg["latency"]).profile.name, settings.seed
     plan = ContestPlan(
         config=cfg,
         settings=settings,
         asked=asked,
-        rivals=tuple(read_rivals(_plain(asked.policies), "recommend.policies")),
+        rivals=tuple(read_rivals(asked.policies, "recommend.policies")),
         deployments=(Deployment(profile, "", cfg["latency"], cfg["trace"]),),
         concurrency=asked.concurrency or (settings.max_concurrency,),
         seeds=asked.seeds or tuple(range(first, first + SEEDS)),
@@ -191,33 +198,6 @@ def read_recommend_plan(cfg: Mapping[str, Any]) -> ContestPlan:
     )
     _check(plan, "num_prompts")
     return plan
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
-
-
-def _candidate(cfg: Mapping[str, Any], name: str | None) -> Entrant:
-    node = cfg["policy"] if name is None else read_option("policy", name, "tournament.candidate")
-    make_policy(node)
-    return Entrant(policy_name(node), UNCHANGED, node)
-
-
-def _deployments(cfg: Mapping[str, Any], asked: Tournament) -> tuple[Deployment, ...]:
-    profiles = _options(cfg, "latency", "profiles", asked.profiles)
-    traces = _options(cfg, "trace", "traces", asked.traces)
-    return tuple(
-        Deployment(profile, trace, latency, {"recording": node.get("recording"), "domains": None})
-        for profile, latency in profiles.items()
-        for trace, node in traces.items()
-    )
-
-
-def _options(cfg: Mapping[str, Any], group: str, key: str, listed: Any) -> dict[str, Mapping]:
-    if listed is None:
-        own = cfg[group]
-        return {str(own.get("name") or own.get("profile") or own.get("recording")): own}
-    return {name: read_like(group, name, cfg[group], f"tournament.{key}") for name in listed}
 
 
 def _check(plan: ContestPlan, requests: str) -> None:

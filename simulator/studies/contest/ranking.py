@@ -10,7 +10,7 @@ from simulator.engine.run import Job, load
 from simulator.policies.loading import make_policy
 from simulator.results.summary import what_if_reason
 from simulator.studies.contest.command_line import command_of
-from simulator.studies.contest.entrants import DEPTHS, Entrant, Rival
+from simulator.studies.contest.entrants import DEPTHS, Entrant
 from simulator.studies.contest.plan import MIXTURE, ContestPlan
 from simulator.studies.contest.scores import Contest, Ratio, Score, against
 from simulator.studies.report import MUCH
@@ -28,6 +28,11 @@ class Place:
     @property
     def policy(self) -> str:
         return self.score.entrant.policy
+
+    @property
+    def drafts(self) -> bool:
+        """Whether the policy ever drafts."""
+        return make_policy(self.score.entrant.node).drafts
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +103,7 @@ def rankings(contest: Contest) -> list[Ranking]:
     contest.play((report[load], one) for load, entrants in tuned.items() for one in entrants)
     found = []
     for concurrency, cell in report.items():
-        scores = [contest.score(cell, one) for one in tuned[concurrency]]
-        playing = [one for one in scores if not isinstance(one, str)]
+        playing = _playing(contest, cell, tuned[concurrency])
         if playing:
             found.append(ranking(plan, concurrency, playing))
     return found
@@ -107,12 +111,15 @@ def rankings(contest: Contest) -> list[Ranking]:
 
 def _tuned(contest: Contest, cell) -> Iterator[Entrant]:
     """The best setting of every policy on the tuning split; equal ones: the first of the grid."""
-    plan = contest.plan
-    for rival in plan.rivals:
-        scores = [contest.score(cell, one) for one in plan.entrants(rival, cell.deployment)]
-        playing = [one for one in scores if not isinstance(one, str)]
+    for rival in contest.plan.rivals:
+        playing = _playing(contest, cell, contest.plan.entrants(rival, cell.deployment))
         if playing:
             yield max(playing, key=lambda one: (one.value, one.tokens_s)).entrant
+
+
+def _playing(contest: Contest, cell, entrants: Sequence[Entrant]) -> list[Score]:
+    scores = [contest.score(cell, one) for one in entrants]
+    return [one for one in scores if not isinstance(one, str)]
 
 
 def ranking(plan: ContestPlan, concurrency: int | None, scores: Sequence[Score]) -> Ranking:
@@ -140,21 +147,22 @@ def _warnings(
         share = score.share(kind)
         if share > MUCH:
             yield f"{share:.0%} of the step time of {best.policy} is {kind}"
-    if plan.limits is not None and not any(place.meets for one in found for place in one.places):
+    if plan.limits is None:
+        if not plan.settings.closed_loop:
+            yield (
+                "an open loop without objectives: every policy that keeps up serves the same "
+                "tokens; goodput tells them apart"
+            )
+        if len(plan.concurrency) > 1:
+            yield "without objectives (goodput) throughput alone chooses max_concurrency"
+    elif not any(place.meets for one in found for place in one.places):
         yield (
             f"no policy has {plan.asked.attained:.4g} of its requests within every limit; the best "
             f"has {score.attained:.4f}"
         )
-    if plan.limits is None and not plan.settings.closed_loop:
-        yield (
-            "an open loop without objectives: every policy that keeps up serves the same tokens; "
-            "goodput tells them apart"
-        )
-    if plan.limits is None and len(plan.concurrency) > 1:
-        yield "without objectives (goodput) throughput alone chooses max_concurrency"
     if any(run.growing for run in score.runs):
         yield "its queue grows: latencies and goodput depend on how long a run is (num_prompts)"
-    if plan.limits is not None and "ttft" in plan.limits and job.cost.prefill == "none":
+    if "ttft" in (plan.limits or ()) and job.cost.prefill == "none":
         yield "prefill is free with this profile: TTFT is the queue's alone"
     yield from _edges(plan, best.policy, score.entrant.node)
 
@@ -162,21 +170,16 @@ def _warnings(
 def _edges(plan: ContestPlan, policy: str, node: Mapping[str, Any]) -> Iterator[str]:
     """Settings at an end of what was tried, beyond which a better one may lie."""
     rival = next(one for one in plan.rivals if one.policy == policy)
-    for key in rival.grid:
-        if rival.grid[key] == DEPTHS:  # nothing lies beyond
+    for key, values in rival.grid.items():
+        if values == DEPTHS:  # nothing lies beyond
             continue
-        tried, value = _tried(rival, key), number_of(node.get(key))
+        numbers = {number_of(one) for one in (*values, rival.node.get(key))}  # its YAML's own too
+        tried, value = sorted(numbers - {None}), number_of(node.get(key))
         if value is not None and len(tried) > 1 and value in (tried[0], tried[-1]):
             yield (
                 f"policy.{key} of {policy} is at the edge of its grid "
                 f"({tried[0]:g} to {tried[-1]:g}): a wider one may have a better"
             )
-
-
-def _tried(rival: Rival, key: str) -> list[float]:
-    """The numbers of a grid, and the YAML's own, ascending; none where they are no numbers."""
-    values = [number_of(value) for value in (*rival.grid[key], rival.node.get(key))]
-    return sorted({value for value in values if value is not None})
 
 
 def number_of(value: Any) -> float | None:
@@ -192,37 +195,31 @@ SHOWN = 0.005  # share of steps, or of throughput, that is shown as 1 %
 
 
 def without_drafts(found: Sequence[Ranking]) -> Iterator[str]:
-    """A line for every policy that could draft, with the loads at which it verifies nothing."""
+    """A line for every policy that could draft, with the loads at which it verifies nothing.
+
+    It says what the policy pays for drafts all the same, against plain decoding where that plays.
+    """
     idle: dict[str, list[tuple[Ranking, Place]]] = {}
     for ranked in found:
         for place in ranked.places:
             nodes = place.score.mean("nodes")
-            if nodes is not None and nodes < NONE and _drafts(place):
+            if nodes is not None and nodes < NONE and place.drafts:
                 idle.setdefault(place.policy, []).append((ranked, place))
     for policy, places in idle.items():
         loads = [str(one.concurrency) for one, _ in places if one.concurrency is not None]
         where = f" at max_concurrency {', '.join(loads)}" if loads else ""
-        why = "its own rule finds none worth the time"
-        yield f"{policy} verifies no draft token{where}: {why}{_lost(places)}"
-
-
-def _drafts(place: Place) -> bool:
-    return make_policy(place.score.entrant.node).drafts
-
-
-def _lost(places: Sequence[tuple[Ranking, Place]]) -> str:
-    """What it pays for drafts all the same, against plain decoding where that plays too."""
-    most = max(place.score.mean("drafting") for _, place in places)
-    if most < SHOWN:
-        return ", and it decodes plainly"
-    below = max(_below(ranked, place) for ranked, place in places)
-    text = f", but it drafts in {most:.0%} of its steps and pays for it"
-    return text + (
-        f"; up to {below:.0%} fewer tokens/s than plain decoding" if below >= SHOWN else ""
-    )
+        text = f"{policy} verifies no draft token{where}: its own rule finds none worth the time"
+        most = max(place.score.mean("drafting") for _, place in places)
+        if most < SHOWN:
+            yield f"{text}, and it decodes plainly"
+            continue
+        text += f", but it drafts in {most:.0%} of its steps and pays for it"
+        below = max(_below(ranked, place) for ranked, place in places)
+        fewer = f"; up to {below:.0%} fewer tokens/s than plain decoding"
+        yield text + (fewer if below >= SHOWN else "")
 
 
 def _below(ranked: Ranking, place: Place) -> float:
     """Share of plain decoding's tokens per second that it lacks; 0 without such a policy."""
-    plain = [one.score.tokens_s for one in ranked.places if not _drafts(one)]
-    return 1 - place.score.tokens_s / max(plain) if plain and max(plain) > 0 else 0.0
+    plain = max((one.score.tokens_s for one in ranked.places if not one.drafts), default=0.0)
+    return 1 - place.score.tokens_s / plain if plain > 0 else 0.0

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import nan
 from statistics import fmean
-from typing import Any
 
 import numpy as np
 
 from simulator.studies.contest.entrants import Entrant
 from simulator.studies.contest.plan import ContestCell, ContestPlan
-from simulator.studies.runs import Result, placed
+from simulator.studies.runs import Result
 from simulator.studies.store import Store, play_all
 from traces.common.intervals import (
     Interval,
@@ -40,7 +39,7 @@ class Score:
     @cached_property
     def values(self) -> list[float]:
         """Tokens, or requests within every limit, per second, by seed."""
-        return [self._sums(run, self.by_goodput).value for run in self.runs]
+        return [run.sums(self.by_goodput, self.sequences).value for run in self.runs]
 
     @property
     def value(self) -> float:
@@ -50,7 +49,7 @@ class Score:
     @property
     def tokens_s(self) -> float:
         """Mean over seeds."""
-        return fmean(self._sums(run, False).value for run in self.runs)
+        return fmean(run.sums(False, self.sequences).value for run in self.runs)
 
     @property
     def pooled(self) -> float:
@@ -70,7 +69,7 @@ class Score:
     @cached_property
     def sums(self) -> Sums:
         """By prompt, all seeds' together."""
-        return _added([self._sums(run, self.by_goodput) for run in self.runs])
+        return _added([run.sums(self.by_goodput, self.sequences) for run in self.runs])
 
     @property
     def prompts(self) -> int:
@@ -84,20 +83,13 @@ class Score:
     @cached_property
     def draws(self) -> np.ndarray:
         """The value in every resample of prompts: (resamples,)."""
-        return resampled(
-            self.sums, resampled_prompts(len(self.sequences), self.resamples, self.draw)
-        )
+        weights = resampled_prompts(len(self.sequences), self.resamples, self.draw)
+        return resampled(self.sums, weights)
 
     @cached_property
     def log_draws(self) -> np.ndarray:
         """Its logarithm, NaN where it is 0: (resamples,)."""
         return np.log(self.draws, out=np.full(len(self.draws), nan), where=self.draws > 0)
-
-    def _sums(self, run: Result, good: bool) -> Sums:
-        return run.sums(good, self._rows(run), len(self.sequences))
-
-    def _rows(self, run: Result) -> np.ndarray:
-        return np.searchsorted(self.sequences, run.prompts)
 
     def mean(self, name: str) -> float | None:
         """Mean over seeds of a number of the runs; None where a run has none."""
@@ -113,10 +105,9 @@ class Score:
 
     def in_domains(self, domain_of: np.ndarray, names: Sequence[str]) -> list[InDomain]:
         """The domains that were served; `domain_of` (P,): index of each sequence's domain."""
-        count, found = len(self.sequences), []
-        runs = [(run, self._rows(run)) for run in self.runs]
-        speed = _added([placed(rows, count, run.tokens, run.inside_s) for run, rows in runs])
-        share = _added([placed(rows, count, run.good, run.asked) for run, rows in runs])
+        found, at = [], self.sequences
+        speed = _added([run.placed(at, run.tokens, run.inside_s) for run in self.runs])
+        share = _added([run.placed(at, run.good, run.asked) for run in self.runs])
         for index, name in enumerate(names):
             own = domain_of == index
             mine = Sums(speed.amount[own], speed.per[own])
@@ -158,52 +149,45 @@ class Contest:
 
     def play(self, pairs: Iterable[tuple[ContestCell, Entrant]]) -> None:
         """Bring the runs of these into the store."""
-        found: dict[str, tuple[Any, dict[str, Any]]] = {}
+        found = {}
         for cell, entrant in pairs:
             for seed in cell.seeds:
                 run = self.plan.run(cell, entrant, seed)
                 key = self._keys[cell, entrant.key, seed] = run.key
-                found[key] = run, _words(cell, entrant, seed)
+                words = {
+                    "policy": entrant.policy,
+                    "setting": entrant.setting,
+                    "profile": cell.deployment.profile,
+                    "trace": cell.deployment.trace,
+                    "split": cell.split,
+                    "domain": cell.domain,
+                    "concurrency": cell.concurrency,
+                    "seed": seed,
+                }
+                found[key] = run, words
         self.played += play_all(found, self.store, self.plan.asked.workers)
 
     def score(self, cell: ContestCell, entrant: Entrant) -> Score | str:
         """What was played came to, or why the policy refused, which is noted."""
         place = cell, entrant.key
         if place not in self._scores:
-            self._scores[place] = self._scored(cell, entrant)
+            runs = [self.store[self._keys[cell, entrant.key, seed]] for seed in cell.seeds]
+            refused = next((run for run in runs if isinstance(run, str)), None)
+            self._scores[place] = refused or self._scored(cell, entrant, runs)
         found = self._scores[place]
         if isinstance(found, str):
             self.refused[f"{entrant.policy} {entrant.setting}"] = found
         return found
 
-    def _scored(self, cell: ContestCell, entrant: Entrant) -> Score | str:
-        runs = [self.store[self._keys[cell, entrant.key, seed]] for seed in cell.seeds]
-        for run in runs:
-            if isinstance(run, str):
-                return run
-        goodput, resamples = self.plan.limits is not None, self.plan.asked.resamples
-        draw = 0 if self.plan.candidate is None else _domain_draw(cell)
-        return Score(entrant, tuple(runs), cell.sequences, goodput, resamples, draw)
-
-
-def _domain_draw(cell: ContestCell) -> int:
-    """Domains are resampled independently of each other; the mixture comes behind them."""
-    domains = cell.deployment.recording.domains
-    return domains.index(cell.domain) if cell.domain in domains else len(domains)
-
-
-def _words(cell: ContestCell, entrant: Entrant, seed: int) -> dict[str, Any]:
-    """For whoever reads the store."""
-    return {
-        "policy": entrant.policy,
-        "setting": entrant.setting,
-        "profile": cell.deployment.profile,
-        "trace": cell.deployment.trace,
-        "split": cell.split,
-        "domain": cell.domain,
-        "concurrency": cell.concurrency,
-        "seed": seed,
-    }
+    def _scored(self, cell: ContestCell, entrant: Entrant, runs: Sequence[Result]) -> Score:
+        """In a tournament domains are resampled independently, the mixture behind them."""
+        plan, draw = self.plan, 0
+        if plan.candidate is not None:
+            domains = cell.deployment.recording.domains
+            draw = domains.index(cell.domain) if cell.domain in domains else len(domains)
+        by_goodput = plan.limits is not None
+        resamples = plan.asked.resamples
+        return Score(entrant, tuple(runs), cell.sequences, by_goodput, resamples, draw)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,31 +200,28 @@ class Ratio:
     @property
     def same(self) -> bool:
         """Whether they cannot be told apart: over prompts, over seeds, or by lack of either."""
-        return _holds_one(self.over_prompts) or _holds_one(self.over_seeds)
-
-
-def _holds_one(found: Interval) -> bool:
-    return found.low is None or found.high is None or found.low <= 1 <= found.high
+        return any(
+            one.low is None or one.high is None or one.low <= 1 <= one.high
+            for one in (self.over_prompts, self.over_seeds)
+        )
 
 
 def against(score: Score, best: Score) -> Ratio:
-    """The ratio of means: the same prompts resampled together, the same seeds paired."""
+    """The ratio of means: the same prompts resampled together, the same seeds paired.
+
+    Over seeds by Student's t on the differences of each, over the best one's mean.
+    """
     if best.value <= 0:
         nothing = Interval(nan, None, None)
         return Ratio(nothing, nothing)
     value, other = score.value / best.value, best.draws
     draws = np.divide(score.draws, other, out=np.full(len(other), nan), where=other > 0)
     prompts = interval(value, draws, prompts_of(score.sums, best.sums))
-    return Ratio(prompts, _paired(value, score.values, best.values))
-
-
-def _paired(value: float, ours: Sequence[float], others: Sequence[float]) -> Interval:
-    """By Student's t on the differences of each seed, over the other's mean."""
-    apart = over_seeds([a - b for a, b in zip(ours, others, strict=True)])
+    apart = over_seeds([a - b for a, b in zip(score.values, best.values, strict=True)])
     if apart.low is None:
-        return Interval(value, None, None)
-    mean = fmean(others)
-    return Interval(value, 1 + apart.low / mean, 1 + apart.high / mean)
+        return Ratio(prompts, Interval(value, None, None))
+    low, high = (1 + end / best.value for end in (apart.low, apart.high))
+    return Ratio(prompts, Interval(value, low, high))
 
 
 def geometric(pairs: Sequence[tuple[Score, Score]]) -> Interval:

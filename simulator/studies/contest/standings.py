@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
@@ -91,7 +92,12 @@ def played(contest: Contest) -> Compared:
         InputError: a candidate that refuses a deployment, or nobody who plays it.
     """
     plan = contest.plan
-    contest.play(_tuning_pairs(plan))
+    contest.play(  # every setting of every rival at every load; one order table after the other
+        (plan.tuning_cell(deployment, concurrency), entrant)
+        for deployment, rival in product(plan.deployments, plan.rivals)
+        for entrant in plan.entrants(rival, deployment)
+        for concurrency in plan.concurrency
+    )
     standings = [Standings(contest, deployment) for deployment in plan.deployments]
     contest.play(pair for one in standings for pair in one.pairs())
     cells = [
@@ -104,23 +110,14 @@ def played(contest: Contest) -> Compared:
     return Compared(plan, cells, overall, _everywhere(standings))
 
 
-def _tuning_pairs(plan: ContestPlan) -> Iterator[tuple[ContestCell, Entrant]]:
-    """Every setting of every rival at every load; one order table after the other."""
-    for deployment in plan.deployments:
-        for rival in plan.rivals:
-            for entrant in plan.entrants(rival, deployment):
-                for concurrency in plan.concurrency:
-                    yield plan.tuning_cell(deployment, concurrency), entrant
-
-
 class Standings:
     """One deployment: its rivals, tuned, and comparisons once the report split is played."""
 
     def __init__(self, contest: Contest, deployment: Deployment) -> None:
         """Raises InputError where no rival plays the deployment."""
         self.contest, self.plan, self.deployment = contest, contest.plan, deployment
-        tuned = [self._tuned(rival) for rival in self.plan.rivals]
-        self.rivals = [one for one in tuned if one is not None]
+        self.domains = self.plan.domains(deployment)
+        self.rivals = [one for one in map(self._tuned, self.plan.rivals) if one is not None]
         if not self.rivals:
             raise InputError(
                 f"tournament.rivals: none of them plays {deployment.trace} on "
@@ -152,7 +149,7 @@ class Standings:
         """What must be played on the report split."""
         for load in self.plan.concurrency:
             for entrant in (self.plan.candidate, *self._entrants(load)):
-                for domain in self.plan.domains(self.deployment):
+                for domain in self.domains:
                     yield self.plan.report_cell(self.deployment, load, domain), entrant
 
     def _entrants(self, load: int) -> list[Entrant]:
@@ -160,29 +157,22 @@ class Standings:
         both = [one for rival in self.rivals for one in (rival.per_load[load], rival.single)]
         return list({entrant.key: entrant for entrant in both}.values())
 
-    def cells(self) -> list[ContestCell]:
-        """Report cells by domain, then load."""
-        return [cell for domain in self.plan.domains(self.deployment) for cell in self._row(domain)]
-
-    def _row(self, domain: str) -> list[ContestCell]:
-        plan = self.plan
-        return [plan.report_cell(self.deployment, load, domain) for load in plan.concurrency]
+    def cells(self, *domains: str) -> list[ContestCell]:
+        """Report cells by domain (all of them unless some are named), then load."""
+        places = product(domains or self.domains, self.plan.concurrency)
+        return [self.plan.report_cell(self.deployment, load, domain) for domain, load in places]
 
     def versus(self, cell: ContestCell, best_by: str) -> Versus:
         """Against the best rival of the cell, by the tuning split or by the cell itself."""
         ours, theirs = self._pair(cell, self._best(cell, best_by))
         return Versus(cell, best_by, ours, theirs)
 
-    def overall(self) -> list[Overall]:
+    def overall(self) -> Iterator[Overall]:
         """Over the domains' cells and over the mixture's, against the best other of each kind."""
-        domains = self.plan.domains(self.deployment)
-        groups = {"domains": domains[:-1], MIXTURE: domains[-1:]}
-        return [
-            one
-            for name, members in groups.items()
-            if members
-            for one in self._overall(name, [cell for d in members for cell in self._row(d)])
-        ]
+        *domains, mixture = self.domains
+        if domains:
+            yield from self._overall("domains", self.cells(*domains))
+        yield from self._overall(MIXTURE, self.cells(mixture))
 
     def tuned_ratios(self) -> dict[str, list[float]]:
         """Candidate over each rival tuned per load, in every report cell."""
@@ -193,10 +183,14 @@ class Standings:
         }
 
     def _overall(self, name: str, cells: list[ContestCell]) -> Iterator[Overall]:
-        one_load = len({cell.concurrency for cell in cells}) == 1
+        one_load = len(self.plan.concurrency) == 1
         kinds = (
             (ONE_SETTING, lambda r, cell: r.single, lambda r: r.single_log_mean),
-            (PER_LOAD, lambda r, cell: r.per_load[cell.concurrency], _mean_log),
+            (
+                PER_LOAD,
+                lambda r, cell: r.per_load[cell.concurrency],
+                lambda r: float(np.mean(list(r.logs.values()))),
+            ),
         )
         for against, entrant_of, tuning_mean in kinds:
             by_cells = self._log_means(cells, entrant_of)
@@ -240,10 +234,6 @@ class Standings:
         if isinstance(score, str):
             raise InputError(f"{entrant.policy} {entrant.setting}: {score}")
         return score
-
-
-def _mean_log(rival: Tuned) -> float:
-    return float(np.mean(list(rival.logs.values())))
 
 
 def _ratio(pair: tuple[Score, Score]) -> float:
