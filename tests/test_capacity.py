@@ -13,7 +13,7 @@ from simulator.cli.overrides import normalised
 from simulator.cli.survey import composed_jobs, parse
 from simulator.studies.capacity import search
 from simulator.studies.capacity.plan import read_limits, read_plan
-from simulator.studies.capacity.trial import judge, longer_run
+from simulator.studies.capacity.trial import failures, longer_run
 from simulator.studies.runs import Result
 from tests.known_servers import read_json, rows, write_constant, write_steps, write_texts
 from tests.studies_cases import open_loop
@@ -302,7 +302,7 @@ def trial(share: float = 0.996, **changes) -> Result:
     ],
 )
 def test_verdicts_by_percentile(config, change, failed):
-    assert judge(read_plan(config), trial(**change)).failed == failed
+    assert failures(read_plan(config), trial(**change)) == failed
 
 
 @pytest.mark.parametrize(
@@ -319,7 +319,7 @@ def test_verdicts_by_percentile(config, change, failed):
 )
 def test_verdicts_by_share(config, change, failed):
     plan = read_plan(config | {"capacity": config["capacity"] | {"attained": 0.99}})
-    assert judge(plan, trial(**change)).failed == failed
+    assert failures(plan, trial(**change)) == failed
 
 
 def test_how_much_longer_a_run_must_be(config):

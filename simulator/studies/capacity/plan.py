@@ -98,28 +98,8 @@ def read_limits(value: Any) -> dict[str, float]:
             "goodput is null; accepted with task=capacity: objectives in milliseconds, such as "
             '"ttft:500 tpot:50 itl:100"'
         )
-    words = _words(value)
-    gaps = [word for word in words if word.partition(":")[0] == ITL]
-    rest = [word for word in words if word not in gaps]
-    limits = {} if gaps and not rest else parse_goodput(rest or value)
-    if len(gaps) > 1:
-        raise InputError(f"goodput is {value!r}; accepted: {ITL} once")
-    if gaps:
-        number = gaps[0].partition(":")[2]
-        limits = limits | {ITL: parse_goodput([f"e2el:{number}"])["e2el"]}
-    return limits
-
-
-def _words(value: Any) -> list[str]:
-    """``NAME:LIMIT`` for each objective; nothing for what `parse_goodput` will refuse."""
-    if isinstance(value, Mapping):
-        value = [value]
-    parts = value.split() if isinstance(value, str) else value
-    words = []
-    for part in parts if isinstance(parts, list) else ():
-        pairs = [f"{k}:{v}" for k, v in part.items()] if isinstance(part, Mapping) else [str(part)]
-        words += pairs
-    return words
+    limits = parse_goodput(value, also=(ITL,))
+    return {name: limits[name] for name in sorted(limits, key=lambda name: name == ITL)}
 
 
 def read_plan(cfg: Mapping[str, Any]) -> SearchPlan:
@@ -138,6 +118,11 @@ def read_plan(cfg: Mapping[str, Any]) -> SearchPlan:
     settings = read_settings(config)
     least, most = _bounds(asked, settings)
     start = settings.max_concurrency if asked.of == CLIENTS else settings.request_rate
+    available = MOST_REQUESTS
+    if not settings.workload.recorded:
+        recording = load_recording(config["trace"])
+        sequences = choose_sequences(config["trace"], recording)
+        available = Lengths(settings.workload, recording, sequences, MOST_REQUESTS).count
     plan = SearchPlan(
         config=config,
         asked=asked,
@@ -146,9 +131,10 @@ def read_plan(cfg: Mapping[str, Any]) -> SearchPlan:
         start=min(max(start, least), most),
         least=least,
         most=most,
-        available=_available(config, settings),
+        available=available,
     )
-    _check(plan)
+    plan.job()
+    _check_length(asked, limits)
     return plan
 
 
@@ -185,29 +171,19 @@ def _bounds(asked: Capacity, settings: Settings) -> tuple[float, float]:
     return (int(least), int(most)) if clients else (least, most)
 
 
-def _available(config: Mapping[str, Any], settings: Settings) -> int:
-    """Requests that a workload's file holds, as far as they matter."""
-    if settings.workload.recorded:
-        return MOST_REQUESTS
-    recording = load_recording(config["trace"])
-    sequences = choose_sequences(config["trace"], recording)
-    return Lengths(settings.workload, recording, sequences, MOST_REQUESTS).count
-
-
-def _check(plan: SearchPlan) -> None:
-    asked = plan.asked
-    plan.job()
+def _check_length(asked: Capacity, limits: Mapping[str, float]) -> None:
+    """Raise InputError for runs too short for what is judged, and for a rule that cannot be."""
     if asked.max_requests < asked.min_requests:
         raise InputError(
             f"capacity.max_requests is {asked.max_requests}; accepted: at least "
             f"capacity.min_requests ({asked.min_requests})"
         )
-    share = asked.percentile / 100 if asked.attained is None else asked.attained
-    if asked.attained is not None and ITL in plan.limits:
+    if asked.attained is not None and ITL in limits:
         raise InputError(
             f"capacity.attained is {asked.attained:g}; accepted with an objective for {ITL}, which "
             "is of gaps and not of requests: null, capacity.percentile judges it"
         )
+    share = asked.percentile / 100 if asked.attained is None else asked.attained
     if share < 1 and asked.min_requests * (1 - share) < 1 - 1e-9:
         needed = math.ceil(1 / (1 - share) - 1e-9)
         raise InputError(

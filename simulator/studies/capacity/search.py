@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from simulator.progress import Progress
 from simulator.studies.capacity.plan import SearchPlan
-from simulator.studies.capacity.trial import Probe, Trial, judge, try_out
+from simulator.studies.capacity.trial import Probe, Trial, failures, try_out
+from simulator.studies.runs import Result
 from simulator.studies.store import Players, Store
 
 DOUBLING = 2.0  # factor of the bracket, unless it begins at another seed's answer
@@ -72,7 +73,9 @@ def search(scale: Scale, start: float, near: bool = False) -> Search:
     tried: dict[float, bool] = {}
     factor = 1 + 2 * scale.tolerance if near else DOUBLING
     low, high = yield from _bracket(scale, start, factor, tried)
-    while low is not None and high is not None and not scale.resolved(low, high):
+    if low is None or high is None:
+        return Found(low, high, ())
+    while not scale.resolved(low, high):
         middle = scale.middle(low, high)
         if not low < middle < high:  # no finer digits
             break
@@ -80,14 +83,11 @@ def search(scale: Scale, start: float, near: bool = False) -> Search:
             low = middle
         else:
             high = middle
-    if low is not None and high is not None:
-        for further in FURTHER:
-            load = scale.times(high, further)
-            if load > high:
-                yield from _try(load, tried)
-    above = high if high is not None else math.inf
-    beyond = tuple(sorted(load for load, met in tried.items() if met and load > above))
-    return Found(low, high, beyond)
+    for further in FURTHER:
+        load = scale.times(high, further)
+        if load > high:
+            yield from _try(load, tried)
+    return Found(low, high, tuple(sorted(load for load in tried if tried[load] and load > high)))
 
 
 def _bracket(scale: Scale, start: float, factor: float, tried: dict[float, bool]):
@@ -118,8 +118,15 @@ class Sought:
     found: Found
     trials: Mapping[float, Trial]  # by load
 
-    def at(self, load: float | None) -> Trial | None:
-        return None if load is None else self.trials[load]
+    @property
+    def low(self) -> Trial | None:
+        """At the answer."""
+        return self.trials.get(self.found.low)
+
+    @property
+    def high(self) -> Trial | None:
+        """At the next load tried, which is not met."""
+        return self.trials.get(self.found.high)
 
 
 def seek(plan: SearchPlan, store: Store) -> tuple[list[Sought], int]:
@@ -127,12 +134,11 @@ def seek(plan: SearchPlan, store: Store) -> tuple[list[Sought], int]:
 
     The first seed's search begins at the configured load, the others' at its answer.
     """
-    scale = Scale(plan.least, plan.most, plan.asked.tolerance, plan.whole)
+    asked, scale = plan.asked, Scale(plan.least, plan.most, plan.asked.tolerance, plan.whole)
     first, *others = plan.seeds
-    with (
-        Players(plan.asked.workers, try_out) as players,
-        Progress(_expected(plan), "trials") as progress,
-    ):
+    halvings = max(1, math.ceil(math.log2(1 / asked.tolerance)))
+    expected = 4 + halvings + len(FURTHER) + len(others) * (4 + len(FURTHER))  # about, for the bar
+    with Players(asked.workers, try_out) as players, Progress(expected, "trials") as progress:
         seeker = _Seeker(plan, store, players, progress)
         sought = seeker.run({first: search(scale, plan.start)})
         known = sought[0].found.low
@@ -157,30 +163,24 @@ class _Seeker:
         found: dict[int, Found] = {}
         wanted = {seed: next(one) for seed, one in searches.items()}
         while wanted:
-            known = self._trials(wanted)
+            known = self._results(wanted)
             for seed, load in list(wanted.items()):
-                trial = trials[seed][load] = known[seed]
+                failed = failures(self._plan, known[seed])
+                trials[seed][load] = Trial(load, seed, known[seed], failed)
                 try:
-                    wanted[seed] = searches[seed].send(judge(self._plan, trial.result).met)
+                    wanted[seed] = searches[seed].send(not failed)
                 except StopIteration as end:
                     found[seed] = end.value
                     del wanted[seed]
         return [Sought(seed, found[seed], trials[seed]) for seed in searches]
 
-    def _trials(self, wanted: Mapping[int, float]) -> dict[int, Trial]:
+    def _results(self, wanted: Mapping[int, float]) -> dict[int, Result]:
         probes = {seed: Probe(self._plan, load, seed) for seed, load in wanted.items()}
         keys = {seed: probe.key for seed, probe in probes.items()}
-        missing = {keys[seed]: probes[seed] for seed in probes if keys[seed] not in self._store}
+        missing = {key: probes[seed] for seed, key in keys.items() if key not in self._store}
         for key, result in self._players.play(missing):
-            probe = missing[key]
-            words = {self._plan.of: probe.load, "seed": probe.seed}
+            words = {self._plan.of: missing[key].load, "seed": missing[key].seed}
             self._store.add(key, words, result)
             self.played += 1
             self._progress.update(self.played)
-        return {seed: Trial(wanted[seed], seed, self._store[key]) for seed, key in keys.items()}
-
-
-def _expected(plan: SearchPlan) -> int:
-    """About how many trials there will be, for the bar."""
-    halvings = max(1, math.ceil(math.log2(1 / plan.asked.tolerance)))
-    return 4 + halvings + len(FURTHER) + (len(plan.seeds) - 1) * (4 + len(FURTHER))
+        return {seed: self._store[key] for seed, key in keys.items()}

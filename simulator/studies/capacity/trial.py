@@ -9,11 +9,11 @@ from simulator.engine.fingerprint import identity
 from simulator.engine.run import identity_of, prepare, simulate
 from simulator.studies.capacity.plan import SearchPlan
 from simulator.studies.runs import Result, load_shared, observe
-from simulator.studies.steady import SPANS
 
 TOO_SHORT, GROWING, REJECTED = "run too short", "queue grows", "requests rejected"
 DOUBT = 3.0  # standard deviations of a share of independent requests
 LONGER = 16.0  # times, at most, by which a run that was too short is made longer
+SPANS = 10.0  # stays that a run of an open loop must last at least
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +39,20 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A load that was tried with one seed, and what it came to."""
+    """A load that was tried with one seed, what it came to, and what fails, the worst first."""
 
     load: float
     seed: int
     result: Result
+    failed: tuple[str, ...]
+
+    @property
+    def met(self) -> bool:
+        return not self.failed
+
+    @property
+    def worst(self) -> str | None:
+        return self.failed[0] if self.failed else None
 
 
 def try_out(probe: Probe) -> Result:
@@ -65,7 +74,13 @@ def try_out(probe: Probe) -> Result:
 def longer_run(plan: SearchPlan, result: Result, requests: int) -> int:
     """Requests of a run long enough to be believed; no more than `requests`: this one was."""
     asked = plan.asked
-    if _hopeless(plan, result) or requests >= asked.max_requests:
+    if asked.attained is None:
+        allowed, beyond = 1 - asked.percentile / 100, max(result.missed.values())
+    else:
+        allowed, beyond = 1 - asked.attained, 1 - result.attained
+    deviation = math.sqrt(allowed * (1 - allowed) / max(result.to_judge, 1))
+    hopeless = result.growing or beyond > allowed + DOUBT * deviation
+    if hopeless or requests >= asked.max_requests:
         return requests
     needed_s = asked.min_seconds if plan.whole else SPANS * result.stay_s
     if plan.whole and not result.full:
@@ -79,54 +94,20 @@ def longer_run(plan: SearchPlan, result: Result, requests: int) -> int:
     return min(longer, asked.max_requests, plan.available)
 
 
-def _hopeless(plan: SearchPlan, result: Result) -> bool:
-    """Whether more requests would not help: a growing queue, or far too many beyond a limit."""
-    if plan.asked.attained is None:
-        allowed, beyond = 1 - plan.asked.percentile / 100, max(result.missed.values())
-    else:
-        allowed, beyond = 1 - plan.asked.attained, 1 - result.attained
-    deviation = math.sqrt(allowed * (1 - allowed) / max(result.to_judge, 1))
-    return result.growing or beyond > allowed + DOUBT * deviation
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """Whether a load is met; what fails otherwise, the worst first."""
-
-    failed: tuple[str, ...]
-
-    @property
-    def met(self) -> bool:
-        return not self.failed
-
-    @property
-    def worst(self) -> str | None:
-        return self.failed[0] if self.failed else None
-
-
-def judge(plan: SearchPlan, result: Result) -> Verdict:
-    """Whether the run is steady and meets the objectives."""
+def failures(plan: SearchPlan, result: Result) -> tuple[str, ...]:
+    """Why a run is not steady, then the objectives it misses, the worst first; none: it is met."""
     long = result.full if plan.whole else result.seconds >= SPANS * result.stay_s
     lasts = long and result.to_judge >= plan.asked.min_requests
     failed = [GROWING] if result.growing else []
     failed += [] if lasts else [TOO_SHORT]
-    return Verdict((*failed, *_missed(plan, result)))
-
-
-def _missed(plan: SearchPlan, result: Result) -> list[str]:
-    judged = result.to_judge
     if plan.asked.attained is not None:
         if result.attained >= plan.asked.attained:
-            return []
-        lost = {REJECTED: result.rejected / judged if judged else 0.0} | result.missed
-        return sorted((name for name in lost if lost[name] > 0), key=lambda name: -lost[name])
-    levels = {name: result.levels_ms[name] for name in plan.limits}
-    over = {
-        name: level / plan.limits[name]
-        for name, level in levels.items()
-        if level is not None and level > plan.limits[name]
-    }
-    failed = sorted(over, key=lambda name: -over[name])
-    if result.rejected > judged * (1 - plan.asked.percentile / 100):
-        failed.insert(0, REJECTED)
-    return failed
+            return tuple(failed)
+        beyond = {REJECTED: result.rejected / max(result.to_judge, 1), **result.missed}
+    else:
+        if result.rejected > result.to_judge * (1 - plan.asked.percentile / 100):
+            failed.append(REJECTED)
+        levels = {name: (result.levels_ms[name], limit) for name, limit in plan.limits.items()}
+        beyond = {name: ms / limit for name, (ms, limit) in levels.items() if ms and ms > limit}
+    worst_first = sorted(beyond, key=lambda name: -beyond[name])
+    return (*failed, *(name for name in worst_first if beyond[name] > 0))

@@ -12,14 +12,15 @@ import numpy as np
 from simulator.engine.inputs import choose_sequences, load_cost, load_recording
 from simulator.engine.run import fit, tables_of
 from simulator.engine.settings import read_settings
+from simulator.orders.specs import Order
 from simulator.policies.loading import make_policy
-from simulator.policy import FITTING, Policy
+from simulator.policy import FITTING
 from simulator.studies.claims.verdict import Claim
-from simulator.studies.options import read_like
-from simulator.studies.runs import Result, Run, check_closed_loop, fair_requests
+from simulator.studies.options import one_theta, read_like, read_listed
+from simulator.studies.runs import Run, check_closed_loop, fair_requests
 from simulator.studies.settings import Claims as ClaimsSettings
 from traces.common.errors import InputError
-from traces.common.intervals import Sums, resampled_prompts
+from traces.common.intervals import resampled_prompts
 from traces.common.settings import read
 
 CLAIMS = (
@@ -103,6 +104,8 @@ CLAIMS = (
 
 SPLIT = "report"  # what is judged on
 FITTED_FOR = 16  # most requests of a step, for policies whose order alone is wanted
+BATCHED = ("b300", "mi355x")  # tables measured in batches
+THETAS = (0.02, 0.05, 0.15)  # TreeSpark's published ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,35 +125,26 @@ def read_plan(cfg: Mapping[str, Any]) -> ClaimsPlan:
     """The plan of a composed configuration; reads every file that it names.
 
     Raises:
-        InputError: the first bad key, value or file.
+        InputError: the first bad key, value or file; texts that only a simulation would miss.
     """
     check_closed_loop(read_settings(cfg), "claims")
-    asked = read(ClaimsSettings, cfg.get("claims") or {})
-    own = cfg["trace"]
-    if asked.traces is None:
-        nodes = {str(own.get("recording")): own}
-    else:
-        nodes = {name: read_like("trace", name, own, "claims.traces") for name in asked.traces}
+    asked, own = read(ClaimsSettings, cfg.get("claims") or {}), cfg["trace"]
     kept = {"split": SPLIT, "domains": own.get("domains")}
+    nodes = read_listed("trace", asked.traces, own, "claims.traces")
     traces = {name: {"recording": node.get("recording"), **kept} for name, node in nodes.items()}
     plan = ClaimsPlan({**cfg, "goodput": None, "task": "run"}, asked, traces)
     for node in traces.values():
-        _check(node)
+        recording = load_recording(node)
+        choose_sequences(node, recording)
+        for split in FITTING:
+            if not len(recording.sequences_of(split)):
+                raise InputError(
+                    f"{recording.source}: no sequence of split {split!r}; accepted: a recording "
+                    "that policies can be fitted on"
+                )
     for name in asked.profiles or ():
         load_cost(plan.profile(name))
     return plan
-
-
-def _check(node: Mapping[str, Any]) -> None:
-    """Raise InputError for texts that only a simulation would miss."""
-    recording = load_recording(node)
-    choose_sequences(node, recording)
-    for split in FITTING:
-        if not len(recording.sequences_of(split)):
-            raise InputError(
-                f"{recording.source}: no sequence of split {split!r}; accepted: a recording "
-                "that policies can be fitted on"
-            )
 
 
 class Bench:
@@ -167,12 +161,13 @@ class Bench:
         """(resamples, P), the same for every comparison."""
         return resampled_prompts(len(self.sequences), self.plan.asked.resamples, seed=0)
 
-    def fitted(self, node: Mapping[str, Any], profile: str) -> Policy:
-        """A policy that has seen the fitting splits; not to be played."""
-        policy = make_policy(node)
-        cost = load_cost(self.plan.profile(profile))
+    @cached_property
+    def threshold_order(self) -> Order:
+        """TreeSpark's, the same for every theta and every profile."""
+        policy = make_policy(one_theta(THETAS[0]))
+        cost = load_cost(self.plan.profile(BATCHED[0]))
         fit(policy, self.recording, cost, FITTED_FOR, self.table)
-        return policy
+        return policy.order
 
     def run(self, node: Mapping[str, Any], profile: str, concurrency: int) -> Run:
         """A closed loop on the report split."""
@@ -186,8 +181,3 @@ class Bench:
                 "num_prompts": fair_requests(concurrency, len(self.sequences)),
             }
         )
-
-    def sums(self, result: Result) -> Sums:
-        """Tokens over seconds of every sequence."""
-        rows = np.searchsorted(self.sequences, result.prompts)
-        return result.sums(False, rows, len(self.sequences))

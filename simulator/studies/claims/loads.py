@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from simulator.orders.specs import Order
-from simulator.studies.claims.claims import Bench
+from simulator.studies.claims.claims import BATCHED, THETAS, Bench
 from simulator.studies.claims.rounds import nearest_width
 from simulator.studies.claims.verdict import Comparison, Side, Where
-from simulator.studies.options import policy_node
+from simulator.studies.options import one_theta, policy_node
 from simulator.studies.runs import Result
 from simulator.studies.settings import MOST_CLIENTS
 from traces.common.intervals import log_ratios, prompts_of
 
 Node = Mapping[str, Any]
-BATCHED = ("b300", "mi355x")  # tables measured in batches
 JUMPS = ("blackwell_qwen3_8b", "b300", "h100_sxm_qwen3_8b_table6")  # one node more can cost a lot
-THETAS = (0.02, 0.05, 0.15)  # TreeSpark's published ones
 SHARED = (4, 8)  # nodes per request
 MOST = MOST_CLIENTS + 1
 ALONE, TOGETHER, ANY_LOAD = range(1, 2), range(2, MOST), range(1, MOST)
@@ -28,23 +25,22 @@ STAIRCASE = "simulator.studies.claims.arms.Staircase"
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
-    """One comparison to be played."""
-
-    where: Where
-    concurrency: int
-    sides: Callable[[], tuple[Node, Node]]  # favoured, other
-
-
-@dataclass(frozen=True, slots=True)
 class Part:
     """What a claim compares: on its own profiles (unless others are asked for), at some loads."""
 
     claim: str
-    setting: str
     profiles: tuple[str, ...]
     loads: range  # requests in flight
-    sides: Callable[[], tuple[Node, Node]]
+    ours: Node  # the favoured side
+    other: Node | None  # None: the fixed width that is nearest to `theta`
+    setting: str = ""
+    theta: float | None = None
+
+    def sides(self, bench: Bench) -> tuple[Node, Node]:
+        if self.other is not None:
+            return self.ours, self.other
+        width = nearest_width(bench, bench.threshold_order, self.theta)
+        return self.ours, uniform(self.ours, width)
 
 
 def uniform(of: Node, nodes: int) -> dict[str, Any]:
@@ -53,105 +49,68 @@ def uniform(of: Node, nodes: int) -> dict[str, Any]:
     return {"_target_": UNIFORM, "policy": inner, "nodes": nodes}
 
 
-def matches(bench: Bench) -> Iterator[Match]:
-    """Everything that is to be played on a recording."""
-    for part in parts(bench):
+def matches(bench: Bench) -> Iterator[tuple[Where, int, Part]]:
+    """Everything that is to be played on a recording: the row, the concurrency, and who."""
+    for part in parts(bench.recording.temperature > 0):
         for profile in bench.plan.asked.profiles or part.profiles:
             where = Where(part.claim, bench.name, profile, part.setting)
             for concurrency in bench.plan.asked.concurrency:
                 if concurrency in part.loads:
-                    yield Match(where, concurrency, part.sides)
+                    yield where, concurrency, part
 
 
-def parts(bench: Bench) -> Iterator[Part]:
+def parts(sampled: bool) -> Iterator[Part]:
     """Claims 2b to 7."""
-    yield from _thresholds(bench)
-    yield from _rules()
-    yield from _prices()
-    yield from _budgets()
-    chain, tree = policy_node("tuned_chain"), policy_node("fixed_tree")
-    yield Part("6a", "", BATCHED, ALONE, lambda: (tree, chain))
-    yield Part("6b", "", BATCHED, CROWDED, lambda: (chain, tree))
-    if bench.recording.temperature > 0:
-        yield from _draws()
-
-
-def _thresholds(bench: Bench) -> Iterator[Part]:
     for theta in THETAS:
-        node = one_theta(theta)
-
-        def sides(node: Node = node, theta: float = theta) -> tuple[Node, Node]:
-            return node, uniform(node, nearest_width(bench, threshold_order(bench), theta))
-
-        yield Part("2b", f"theta {theta:g}", BATCHED, ANY_LOAD, sides)
-
-
-def one_theta(theta: float) -> dict[str, Any]:
-    """TreeSpark with the same threshold at every load."""
-    return policy_node("treespark", ladder=[{"max_batch": None, "theta": theta}])
-
-
-def threshold_order(bench: Bench) -> Order:
-    """TreeSpark's order, the same for every theta and every profile."""
-    return bench.fitted(one_theta(THETAS[0]), BATCHED[0]).order
-
-
-def _rules() -> Iterator[Part]:
+        name = f"theta {theta:g}"
+        yield Part("2b", BATCHED, ANY_LOAD, one_theta(theta), None, name, theta)
     line, measured = policy_node("cast"), policy_node("cast", width="measured")
-    yield Part("3a", "", JUMPS, ALONE, lambda: (measured, line))
-    convex, ratio = policy_node("caddtree"), policy_node("priced_survival", price="ratio")
-    stairs = {**convex, "_target_": STAIRCASE, "name": "staircase"}
-    yield Part("3b", "CaDDTree's order", JUMPS, ALONE, lambda: (stairs, convex))
-    yield Part("3b", "priced survival, its order", JUMPS, ALONE, lambda: (ratio, convex))
-    first, anywhere = policy_node("dspark"), policy_node("adaptive_verification")
-    yield Part("3c", "", BATCHED, TOGETHER, lambda: (anywhere, first))
-
-
-def _prices() -> Iterator[Part]:
-    """A lone request's local weight cancels, so local prices are told apart in batches only."""
+    yield Part("3a", JUMPS, ALONE, measured, line)
+    # A lone request's local weight cancels, so local prices are told apart in batches only.
     common, ratio, local = (
         policy_node("priced_survival", price=price) for price in ("lambda", "ratio", "local")
     )
-    yield Part("4a", "", BATCHED, ANY_LOAD, lambda: (common, ratio))
-    yield Part("4b", "", BATCHED, TOGETHER, lambda: (local, ratio))
-    yield Part("4c", "", BATCHED, TOGETHER, lambda: (local, common))
-
-
-def _budgets() -> Iterator[Part]:
-    """CAST shares nothing with a lone request."""
-    for nodes in SHARED:
+    convex = policy_node("caddtree")
+    stairs = {**convex, "_target_": STAIRCASE, "name": "staircase"}
+    yield Part("3b", JUMPS, ALONE, stairs, convex, "CaDDTree's order")
+    yield Part("3b", JUMPS, ALONE, ratio, convex, "priced survival, its order")
+    first, anywhere = policy_node("dspark"), policy_node("adaptive_verification")
+    yield Part("3c", BATCHED, TOGETHER, anywhere, first)
+    yield Part("4a", BATCHED, ANY_LOAD, common, ratio)
+    yield Part("4b", BATCHED, TOGETHER, local, ratio)
+    yield Part("4c", BATCHED, TOGETHER, local, common)
+    for nodes in SHARED:  # CAST shares nothing with a lone request
         shared = policy_node("cast", nodes_per_request=nodes)
-        same = uniform(shared, nodes)
-        sides = (shared, same)
-        yield Part("5", f"{nodes} nodes", BATCHED, TOGETHER, lambda sides=sides: sides)
-
-
-def _draws() -> Iterator[Part]:
-    for claim, name in (("7a", "treespark"), ("7b", "priced_survival")):
-        sides = tuple(policy_node(name, draws=draws) for draws in ("fixed", "sampled"))
-        yield Part(claim, "", BATCHED, ANY_LOAD, lambda sides=sides: sides)
+        yield Part("5", BATCHED, TOGETHER, shared, uniform(shared, nodes), f"{nodes} nodes")
+    chain, tree = policy_node("tuned_chain"), policy_node("fixed_tree")
+    yield Part("6a", BATCHED, ALONE, tree, chain)
+    yield Part("6b", BATCHED, CROWDED, chain, tree)
+    if sampled:
+        for claim, name in (("7a", "treespark"), ("7b", "priced_survival")):
+            fixed, drawn = (policy_node(name, draws=draws) for draws in ("fixed", "sampled"))
+            yield Part(claim, BATCHED, ANY_LOAD, fixed, drawn)
 
 
 def compared(
-    bench: Bench, match: Match, nodes: tuple[Node, Node], results: Sequence[Result | str]
+    bench: Bench,
+    where: Where,
+    concurrency: int,
+    nodes: Sequence[Node],
+    results: Sequence[Result | str],
 ) -> Comparison | str:
     """Both sides, played; why one of them refuses, where it does."""
     for node, result in zip(nodes, results, strict=True):
         if isinstance(result, str):
             return f"{node.get('name') or node['_target_']}: {result}"
-    ours, other = results
-    sums = bench.sums(ours), bench.sums(other)
+    sums = [result.sums(False, bench.sequences) for result in results]
+    ours, other = (Side(result.output_throughput, result.nodes) for result in results)
     return Comparison(
-        where=match.where,
-        at=str(match.concurrency),
+        where=where,
+        at=str(concurrency),
         unit="tokens per second",
-        ours=_side(ours),
-        other=_side(other),
+        ours=ours,
+        other=other,
         log_draws=log_ratios(*sums, bench.weights),
         prompts=prompts_of(*sums),
         beyond_table=any(one.window_shares["modelled"] > 0 for one in results),
     )
-
-
-def _side(result: Result) -> Side:
-    return Side(result.output_throughput, result.nodes)

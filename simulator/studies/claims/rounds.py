@@ -54,15 +54,11 @@ def parent_against_marginal(bench: Bench) -> Iterator[Comparison]:
                 where=Where("1", bench.name, setting=f"parent / {name}"),
                 at=str(budget),
                 unit=UNIT,
-                ours=_side(ours),
-                other=_side(other),
+                ours=Side(ours.committed.value, ours.nodes.value),
+                other=Side(other.committed.value, other.nodes.value),
                 log_draws=log_ratios(ours.committed, other.committed, bench.weights),
                 prompts=prompts_of(ours.committed, other.committed),
             )
-
-
-def _side(one: Replayed) -> Side:
-    return Side(one.committed.value, one.nodes.value)
 
 
 def threshold_width(table: OrderTable, theta: float) -> np.ndarray:
@@ -92,7 +88,7 @@ def threshold_against_fixed(bench: Bench, order: Order) -> Iterator[Comparison]:
             where=Where("2a", bench.name),
             at=f"{theta:g}",
             unit=UNIT,
-            ours=_side(ours),
+            ours=Side(ours.committed.value, mean),
             other=Side(float(np.interp(mean, *line)), mean),
             log_draws=np.log(resampled(ours.committed, bench.weights) / fixed),
             prompts=prompts_of(ours.committed),

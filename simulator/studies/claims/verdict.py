@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -103,17 +102,12 @@ def judged(ratio: Interval) -> str:
     return UNDECIDED
 
 
-def counted(rows: Sequence[Row]) -> Counter[str]:
-    """Rows by verdict."""
-    return Counter(row.verdict for row in rows)
-
-
 def overall(rows: Sequence[Row]) -> str:
     """The verdict that all rows share; mixed where some confirm and others refute."""
-    found = counted(rows)
-    if found[CONFIRMED] and found[REFUTED]:
+    found = {row.verdict for row in rows}
+    if found >= {CONFIRMED, REFUTED}:
         return MIXED
-    return next(iter(found)) if len(found) == 1 else UNDECIDED
+    return found.pop() if len(found) == 1 else UNDECIDED
 
 
 def rows_of(claim: Claim, cells: Sequence[Comparison]) -> list[Row]:
