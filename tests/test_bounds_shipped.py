@@ -21,7 +21,6 @@ from simulator.studies.bounds.options import (
     pool_prefix,
     table_prefix,
 )
-from simulator.studies.bounds.report import report
 from simulator.studies.bounds.schedule import best_schedule, least_left
 from tests.bounds_cases import all_texts, assert_steps_cover, least_per_step
 from tests.test_bounds_batch import bound_of
@@ -97,7 +96,7 @@ def test_a_batch_of_16_is_no_faster_than_o5(policy):
 def test_report_is_in_order_and_identifies_its_runs():
     """Throughputs of one recording: plain < O1 <= O2 <= O3, each below its batched floor."""
     node = {"nodes": 31, "batches": [16, 1]}
-    result = report(bounds_task.load(config(bounds=node)))
+    result = bounds_task.report(bounds_task.load(config(bounds=node)))
     json.dumps(result, allow_nan=False)
     alone, batch = (
         {name: one["output_throughput"] for name, one in entry["bounds"].items()}

@@ -260,7 +260,7 @@ def test_bad_settings_are_refused(config, change, message):
     ("change", "message"),
     [
         ({"goodput": None}, "goodput is null; accepted with task=capacity: objectives in milli"),
-        ({"goodput": "speed:3"}, "goodput is ['speed:3']; accepted:"),
+        ({"goodput": "speed:3"}, "goodput is 'speed:3'; accepted:"),
         ({"request_rate": 5.0}, "request_rate is 5.0; accepted with capacity.of=max_concurrency"),
         ({"num_prompts": 100}, "num_prompts is 100; accepted with task=capacity: null"),
         (

@@ -206,8 +206,8 @@ def test_each_claim_at_its_own_loads():
             name="made_up", plan=plan, recording=SimpleNamespace(temperature=temperature)
         )
         found = {}
-        for match in loads.matches(bench):
-            found.setdefault(match.where.claim, set()).add(match.concurrency)
+        for where, concurrency, _ in loads.matches(bench):
+            found.setdefault(where.claim, set()).add(concurrency)
         assert found["3a"] == found["3b"] == found["6a"] == {1}
         assert found["3c"] == found["4b"] == found["5"] == {16, 64}
         assert found["6b"] == {64}

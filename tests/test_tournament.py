@@ -244,7 +244,7 @@ def config(recorded) -> dict:
         ({"rivals": "nobody"}, "tournament.rivals is 'nobody'; accepted:"),
         ({"rivals": [{"policy": "cast", "gird": {}}]}, "unknown key tournament.rivals[0].gird;"),
         ({"rivals": ["cast", "cast"]}, "cast stands there twice"),
-        ({"rivals": [chain(length=3)]}, "tournament.rivals[0].grid.length is 3; accepted:"),
+        ({"rivals": [chain(length=3)]}, "tournament.rivals[0].grid is {'length': 3}; "),
         ({"rivals": [chain(size=[3])]}, "unknown key policy.size"),
         ({"profiles": ["b301"]}, "tournament.profiles is 'b301'; accepted:"),
         ({"traces": "small"}, "tournament.traces is 'small'; accepted: null, or a list"),

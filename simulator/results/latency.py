@@ -58,7 +58,7 @@ def parse_goodput(value: Any, also: Sequence[str] = ()) -> dict[str, float] | No
     if value is None:
         return None
     words = value.split() if isinstance(value, str) else value
-    pairs, limits = [], {}
+    pairs, limits, names = [], {}, (*OBJECTIVES, *also)
     try:
         for word in [words] if isinstance(words, Mapping) else words:
             # `- ttft: 500` in a YAML list, or a text
@@ -66,10 +66,10 @@ def parse_goodput(value: Any, also: Sequence[str] = ()) -> dict[str, float] | No
         limits = {name: math.nan if limit is True else float(limit) for name, limit in pairs}
     except (TypeError, ValueError):
         pass
-    known = limits.keys() <= {*OBJECTIVES, *also} and len(limits) == len(pairs)
+    known = limits.keys() <= {*names} and len(limits) == len(pairs)
     if not limits or not known or not all(0 < limit < math.inf for limit in limits.values()):
         raise InputError(
-            f"goodput is {value!r}; accepted: pairs of {', '.join((*OBJECTIVES, *also))} and milliseconds, "
+            f"goodput is {value!r}; accepted: pairs of {', '.join(names)} and milliseconds, "
             'such as "ttft:500 tpot:50", or null'
         )
     return limits

@@ -58,7 +58,10 @@ class StepFloor:
         Dense packing pads to the largest tree: its totals are multiples of the batch, and no
         fewer than the tokens of the trees themselves.
         """
-        knots = _knots(cost, float(context.min()), float(context.max()))
+        low, high = float(context.min()), float(context.max())
+        rows = (*cost.profile.verify, *cost.profile.draft)
+        inside = {float(row.kv_prefix_tokens) for row in rows}
+        knots = sorted({low, high} | {one for one in inside if low < one < high})
         dense = cost.packing == "dense"
         total = np.arange(batch, batch * (widest + 1) + 1, batch if dense else 1)
         drafted = [
@@ -94,12 +97,6 @@ class StepFloor:
         return float(slopes.min(initial=0.0)), float(slopes.max(initial=0.0))
 
 
-def _knots(cost: StepCost, low: float, high: float) -> list[float]:
-    rows = (*cost.profile.verify, *cost.profile.draft)
-    inside = {float(row.kv_prefix_tokens) for row in rows if low < row.kv_prefix_tokens < high}
-    return sorted({low, high} | inside)
-
-
 _GOLDEN = (5**0.5 - 1) / 2
 _CUTS = 48  # of golden section: the interval shrinks by 1e-10
 _CUTS_CONTEXT = 20
@@ -132,34 +129,28 @@ def batched_bound(
         ordered: (n, 1) or one for all: nodes the host orders per round.
         widest: most nodes of a request in any step.
     """
-    shares = (batch, width, tree, ordered)
     floor = StepFloor.of(cost, batch, widest, texts.context)
-    found = _best_bound(floor, texts, batch, width, host_shares(cost, *shares))
+    host = host_shares(cost, batch, width, tree, ordered)
+    found = _best_bound(floor, texts, batch, width, host)
     if not cost.host.launch_s:
         return found
-    hidden = host_shares(cost, *shares, launched=True)
-    other = _best_bound(floor.launches(cost.host.launch_s), texts, batch, width, hidden)
+    host = host_shares(cost, batch, width, tree, ordered, launched=True)
+    other = _best_bound(floor.launches(cost.host.launch_s), texts, batch, width, host)
     return max(found, other, key=lambda one: float(one.schedule.seconds.sum()))
 
 
 def _best_bound(floor: StepFloor, texts: BoundedTexts, batch: int, width, host) -> BatchedBound:
-    def bound(beta: float, gamma: float) -> float:
-        options = options_at(floor.line(beta, gamma), texts, batch, width, host)
-        return total_left(options)
+    def options(beta: float, gamma: float) -> Options:
+        return options_at(floor.line(beta, gamma), texts, batch, width, host)
 
-    beta, gamma = _best_slopes(floor, bound)
-    line = floor.line(beta, gamma)
-    options = options_at(line, texts, batch, width, host)
-    return BatchedBound(line, best_schedule(options))
-
-
-def _best_slopes(floor: StepFloor, bound: Callable) -> tuple[float, float]:
     def at_gamma(gamma: float) -> tuple[float, float]:
-        return _maximum(lambda beta: bound(beta, gamma), 0.0, floor.most_beta, _CUTS)
+        """The best beta, and the bound there."""
+        return _maximum(lambda b: total_left(options(b, gamma)), 0.0, floor.most_beta, _CUTS)
 
     low, high = floor.gammas
     gamma = low if low == high else _maximum(lambda g: at_gamma(g)[1], low, high, _CUTS_CONTEXT)[0]
-    return at_gamma(gamma)[0], gamma
+    beta = at_gamma(gamma)[0]
+    return BatchedBound(floor.line(beta, gamma), best_schedule(options(beta, gamma)))
 
 
 def _maximum(function: Callable, low: float, high: float, cuts: int) -> tuple[float, float]:

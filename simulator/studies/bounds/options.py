@@ -21,7 +21,7 @@ from traces.recordings.recording import Recording
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LonePrices:
-    """LonePrices at n anchors; anchors of equal context and order size share a row."""
+    """What n anchors cost; anchors of equal context and order size share a row."""
 
     row: np.ndarray  # (n,) row of round_s
     plain_s: np.ndarray  # (n,) a plain decoding step
@@ -45,23 +45,17 @@ def lone_prices(
     """
     ordered = np.full(len(context), -1) if ordered is None else ordered
     kinds, row = np.unique(np.stack([context, ordered], axis=1), axis=0, return_inverse=True)
-    one = np.ones(1, np.int64)
-    plain = [
-        cost.step(one, one * kv, drafted=False, tree=False).total_s for kv in kinds[:, 0].tolist()
-    ]
-    rounds = [_rounds(cost, kv, widest, tree, many) for kv, many in kinds.tolist()]
+    one, plain, rounds = np.ones(1, np.int64), [], []
+    for kv, many in kinds.tolist():
+        plain.append(cost.step(one, one * kv, drafted=False, tree=False).total_s)
+        device_s = cost.verify_curve_s(1, np.arange(1, widest + 2), kv) + cost.draft_s(1, kv)
+        seen_s = []
+        for width, seconds in enumerate(device_s.tolist()):
+            put = width if many < 0 else many
+            seen_s.append(host_s(cost.host, width, seconds, 1, True, tree and width > 0, put, False))
+        rounds.append(device_s + seen_s)
     row = row.reshape(-1)
     return LonePrices(row, np.array(plain)[row], np.array(rounds))
-
-
-def _rounds(cost: StepCost, context: int, widest: int, tree: bool, ordered: int) -> np.ndarray:
-    """(W + 1,) seconds of a drafted round with 0..W nodes."""
-    device_s = cost.verify_curve_s(1, np.arange(1, widest + 2), context) + cost.draft_s(1, context)
-    seen_s = []
-    for width, seconds in enumerate(device_s.tolist()):
-        put = width if ordered < 0 else ordered
-        seen_s.append(host_s(cost.host, width, seconds, 1, True, tree and width > 0, put, False))
-    return device_s + seen_s
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,11 +97,6 @@ class BoundedTexts:
         prompts = self.recording["prompt_len"][self.sequences].tolist()
         return np.array([cost.prefill_s(tokens) for tokens in prompts])
 
-    def per_sequence(self, values: np.ndarray) -> np.ndarray:
-        """Sums of (n,) values over the anchors of each sequence: (S,)."""
-        sequence = np.repeat(np.arange(len(self.sequences)), np.diff(self.start))
-        return np.bincount(sequence, values, len(self.sequences))
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Options:
@@ -121,9 +110,7 @@ class Options:
     @property
     def left(self) -> np.ndarray:
         """Outputs behind every anchor, which is all that a round can commit: (n,)."""
-        count = len(self.plain_s)
-        end = np.repeat(self.start[1:], np.diff(self.start))
-        return end - np.arange(count)
+        return np.repeat(self.start[1:], np.diff(self.start)) - np.arange(len(self.plain_s))
 
 
 def breakpoints(table: OrderTable, anchors: np.ndarray) -> np.ndarray:
@@ -162,12 +149,13 @@ def free_options(
         prefix: (n,) longest realised prefix inside the pool, see `pool`. depths: D.
     """
     prices = lone_prices(cost, texts.context, max(nodes, depths), tree=False)
-    least_s, width = _least_from(prices.round_s)
-    accepted = np.arange(depths + 1)
-    inside = accepted <= prefix[:, None]  # (n, D + 1)
-    round_s = np.where(inside, least_s[prices.row, : depths + 1], np.inf)
-    width = np.where(inside, width[prices.row, : depths + 1], -1)
-    return Options(texts.start, prices.plain_s, round_s, width)
+    # For every accepted length the cheapest width of as many nodes or more: (R, D + 1).
+    lengths = np.arange(depths + 1)
+    at = np.stack([d + prices.round_s[:, d:].argmin(axis=1) for d in lengths], axis=1)
+    least_s = np.take_along_axis(prices.round_s, at, axis=1)
+    inside = lengths <= prefix[:, None]  # (n, D + 1)
+    round_s = np.where(inside, least_s[prices.row], np.inf)
+    return Options(texts.start, prices.plain_s, round_s, np.where(inside, at[prices.row], -1))
 
 
 def _cheapest(table: OrderTable, anchors, row, round_s) -> tuple[np.ndarray, np.ndarray]:
@@ -179,16 +167,6 @@ def _cheapest(table: OrderTable, anchors, row, round_s) -> tuple[np.ndarray, np.
         allowed[list(table.widths_allowed())] = True
     hits = table.hit_rank[anchors].astype(np.int64)
     return cheapest(hits, table.size[anchors].astype(np.int64), row, round_s, allowed)
-
-
-def _least_from(round_s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For every width the least seconds of it or a larger one, and where: two (R, W + 1)."""
-    best, at = round_s.copy(), np.tile(np.arange(round_s.shape[1]), (len(round_s), 1))
-    for width in range(round_s.shape[1] - 2, -1, -1):
-        later = best[:, width + 1] < best[:, width]
-        best[later, width] = best[later, width + 1]
-        at[later, width] = at[later, width + 1]
-    return best, at
 
 
 _CHUNK = 512  # anchors whose full-vocabulary logits are held at once
@@ -221,36 +199,26 @@ def pool_prefix(recording: Recording, anchors: np.ndarray, branch: int) -> np.nd
 
 
 def _hidden_prefix(recording: Recording, anchors: np.ndarray, branch: int) -> np.ndarray:
-    head = recording["head"].astype(np.float64)
-    bias, realised = _bias(recording), recording.realised(anchors)
+    head, markov = recording["head"].astype(np.float64), "markov_w1" in recording
+    if markov:
+        w1, w2 = (recording[f"markov_w{i}"].astype(np.float64) for i in (1, 2))
+    realised = recording.realised(anchors)
     parent = greedy = recording.anchor_tokens(anchors)
-    inside = np.ones((len(anchors), 3 if bias else 1), bool)  # by kind of scores
+    inside = np.ones((len(anchors), 3 if markov else 1), bool)  # by kind of scores
     length = np.zeros(len(anchors), np.int64)
     for depth in range(recording.depths):
         live = np.flatnonzero(inside.any(axis=1))
         plain = recording["hidden"][anchors[live], depth].astype(np.float64) @ head.T  # (live, V)
         plain[:, recording.banned_tokens] = -np.inf
-        token = realised[live, depth]
         kinds = [plain]
-        if bias:
-            kinds += [plain + bias(parent[live]), plain + bias(greedy[live])]
+        if markov:
+            kinds += [plain + w1[parents[live]] @ w2.T for parents in (parent, greedy)]
             greedy = greedy.copy()
             greedy[live] = kinds[2].argmax(axis=1)
-        inside[live] &= np.stack([_among(one, token, branch) for one in kinds], axis=1)
+        token = realised[live, depth].astype(np.int64)[:, None]
+        for kind, logits in enumerate(kinds):  # fewer than `branch` tokens are clearly better
+            own = np.take_along_axis(logits, token, axis=1)
+            inside[live, kind] &= (logits > own + _NEAR).sum(axis=1) < branch
         length += inside.any(axis=1)
         parent = realised[:, depth]
     return length
-
-
-def _bias(recording: Recording):
-    """Logits added for (n,) parent tokens: a function to (n, V), or None without a Markov head."""
-    if "markov_w1" not in recording:
-        return None
-    w1, w2 = recording["markov_w1"].astype(np.float64), recording["markov_w2"].astype(np.float64)
-    return lambda parents: w1[parents] @ w2.T
-
-
-def _among(logits: np.ndarray, token: np.ndarray, branch: int) -> np.ndarray:
-    """Whether fewer than `branch` tokens are clearly better than `token`: (n,) bool."""
-    own = np.take_along_axis(logits, token[:, None].astype(np.int64), axis=1)
-    return (logits > own + _NEAR).sum(axis=1) < branch

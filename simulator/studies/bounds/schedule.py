@@ -69,11 +69,10 @@ def best_rounds(options: Options, price: float) -> Schedule:
     """O1 at a price: every round the width of the largest 1 + a - price * R; NOT a bound.
 
     Args:
-        price: tokens per second that a second must earn.
+        price: tokens per second that a second must earn, above 0.
     """
     gain, seconds = _rounds(options)
-    worth = np.where(np.isfinite(seconds), gain - price * seconds, -np.inf)
-    return _followed(options, np.argmax(worth, axis=1) + PLAIN)
+    return _followed(options, np.argmax(gain - price * seconds, axis=1) + PLAIN)
 
 
 def price_of(options: Options) -> float:
