@@ -22,7 +22,7 @@ DEPTHS = "1..D"  # in a grid: every draft depth of the recording
 Values = Annotated[list[Any], Field(min_length=1)] | Literal[DEPTHS]
 
 
-class Entry(Section):
+class ListedPolicy(Section):
     """A policy of a list, and what to try in place of its settings."""
 
     policy: str = key(accepted="a policy's name, or a YAML file")
@@ -102,7 +102,7 @@ def read_rivals(value: Any, where: str = "tournament.rivals") -> list[Rival]:
         if isinstance(entry, str) and entry in names("tournament"):
             rivals += _read_file(entry, at)
             continue
-        entry = read(Entry, {"policy": entry} if isinstance(entry, str) else entry, f"{at}.")
+        entry = read(ListedPolicy, {"policy": entry} if isinstance(entry, str) else entry, f"{at}.")
         node = read_option("policy", entry.policy, f"{at}.policy")
         rivals.append(Rival(policy_name(node), node, entry.grid or {}, at))
     policies = [rival.policy for rival in rivals]
