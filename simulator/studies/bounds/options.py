@@ -52,7 +52,9 @@ def lone_prices(
         seen_s = []
         for width, seconds in enumerate(device_s.tolist()):
             put = width if many < 0 else many
-            seen_s.append(host_s(cost.host, width, seconds, 1, True, tree and width > 0, put, False))
+            seen_s.append(
+                host_s(cost.host, width, seconds, 1, True, tree and width > 0, put, False)
+            )
         rounds.append(device_s + seen_s)
     row = row.reshape(-1)
     return LonePrices(row, np.array(plain)[row], np.array(rounds))
