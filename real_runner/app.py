@@ -11,7 +11,8 @@ from typing import Any
 
 from real_runner.settings import SEARCH, LiveSettings, ValidateKeys, live_settings
 from simulator.cli.errors import one_line
-from simulator.cli.overrides import CONF, OPTION_GROUPS, normalised
+from simulator.cli.overrides import OPTION_GROUPS, normalised
+from simulator.studies.options import CONF
 from traces.common.errors import InputError
 from traces.common.files import INTERRUPTED
 from traces.common.settings import keys_of

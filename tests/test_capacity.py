@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 
 from simulator.cli.main import INTERRUPTED, main
-from simulator.cli.overrides import normalised
-from simulator.cli.survey import composed_jobs, parse
 from simulator.studies.capacity import search
 from simulator.studies.capacity.plan import read_limits, read_plan
 from simulator.studies.capacity.trial import failures, longer_run
 from simulator.studies.runs import Result
+from tests.composing import composed_jobs
 from tests.known_servers import read_json, rows, write_constant, write_steps, write_texts
 from tests.studies_cases import open_loop
 from traces.common.errors import InputError
@@ -238,7 +237,7 @@ def test_a_run_at_the_answer_says_the_same(here, files):
 
 @pytest.fixture(scope="module")
 def config(files) -> dict:
-    return composed_jobs(parse(normalised(clients(files, "tpot:18.5"))))[0]
+    return composed_jobs(clients(files, "tpot:18.5"))[0]
 
 
 @pytest.mark.parametrize(

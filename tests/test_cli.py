@@ -13,11 +13,12 @@ import pytest
 
 from simulator.cli.help import help_text
 from simulator.cli.main import main
-from simulator.cli.overrides import CONF, normalised
+from simulator.cli.overrides import normalised
 from simulator.cli.survey import parse as parse_command
 from simulator.cli.sweep.job import folder_name, job_name
 from simulator.engine.settings import SCALARS
 from simulator.studies.configuration import TASKS
+from simulator.studies.options import CONF
 from simulator.studies.settings import SECTIONS
 from traces.common.errors import InputError
 

@@ -8,7 +8,7 @@ import pytest
 
 from simulator.cli.main import main
 from simulator.cli.overrides import normalised
-from simulator.cli.survey import composed_jobs, parse
+from tests.composing import composed_jobs
 from tests.test_refusals import POLICIES, refused
 from traces.common.errors import near_note
 
@@ -131,7 +131,7 @@ def test_a_recordings_name_is_its_option():
     assert normalised(["+trace=small_semi_t1,small_block_t0"]) == [
         "trace=small_semi_t1,small_block"
     ]
-    (job,) = composed_jobs(parse(normalised(["trace=small_block_t0"])))
+    (job,) = composed_jobs(["trace=small_block_t0"])
     assert job["trace"]["recording"] == "small_block_t0"
 
 

@@ -8,13 +8,13 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from simulator.cli.overrides import CONF, OPTION_GROUPS
-from simulator.cli.survey import job_overrides, parse
+from simulator.cli.overrides import OPTION_GROUPS
 from simulator.cli.sweep.objective import split_objective
 from simulator.engine.inputs import load_cost
 from simulator.engine.settings import read_settings
 from simulator.policies.loading import make_policy
-from simulator.studies.options import read_option
+from simulator.studies.options import CONF, read_option
+from tests.composing import job_overrides
 from traces.recordings.catalog import known_recordings
 
 FILES = sorted(path.relative_to(CONF) for path in CONF.rglob("*.yaml"))
@@ -23,10 +23,6 @@ FILES = sorted(path.relative_to(CONF) for path in CONF.rglob("*.yaml"))
 def composed(name: str, *overrides: str) -> dict:
     with initialize_config_dir(str(CONF), version_base="1.3"):
         return OmegaConf.to_container(compose(name, list(overrides)), resolve=True)
-
-
-def option(group: str, name: str) -> dict:
-    return read_option(group, name, group)
 
 
 def options(group: str) -> list[str]:
@@ -53,34 +49,22 @@ def test_every_file_composes(path):
 
 @pytest.mark.parametrize("name", options("policy"))
 def test_policies_can_be_built(name):
-    node = option("policy", name)
+    node = read_option("policy", name, "policy")
     assert node["name"] == name
     make_policy(node)
 
 
 @pytest.mark.parametrize("name", options("latency"))
 def test_profiles_can_be_read(name):
-    assert load_cost(option("latency", name)).num_gpus >= 1
+    assert load_cost(read_option("latency", name, "latency")).num_gpus >= 1
 
 
 @pytest.mark.parametrize("name", options("trace"))
 def test_recordings_are_shipped(name):
-    if not known_recordings():
-        pytest.skip("no recording is shipped yet")
-    assert option("trace", name)["recording"] in known_recordings()
+    assert read_option("trace", name, "trace")["recording"] in known_recordings()
 
 
-@pytest.mark.parametrize(
-    ("name", "jobs"),
-    [("concurrency_sweep", 7 * 5), ("arrival_rate_sweep", 4 * 5), ("bursty_arrivals", 3 * 3 * 3)],
-)
-def test_experiments_are_sweeps(name, jobs):
-    found = job_overrides(parse([f"experiment={name}"]))
-    assert len(found) == jobs
-    for overrides in (found[0], found[-1]):
-        config = composed("config", *overrides)
-        read_settings(config)
-        make_policy(config["policy"])
+SWEEPS = {"concurrency_sweep": 7 * 5, "arrival_rate_sweep": 4 * 5, "bursty_arrivals": 3 * 3 * 3}
 
 
 @pytest.mark.parametrize("name", options("experiment"))
@@ -88,9 +72,8 @@ def test_every_experiment_composes(name):
     """All of its jobs, of which settings, a policy and a cost can be made."""
     if name.endswith("_optuna"):
         pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
-    command = parse([f"experiment={name}"])
-    jobs = job_overrides(command) or [[f"experiment={name}"]]
-    assert len({tuple(job) for job in jobs}) == len(jobs)
+    jobs = job_overrides([f"experiment={name}"]) or [[f"experiment={name}"]]
+    assert len({tuple(job) for job in jobs}) == len(jobs) == SWEEPS.get(name, len(jobs))
     for overrides in (jobs[0], jobs[-1]):
         config = composed("config", *overrides)
         read_settings(split_objective(config)[0])

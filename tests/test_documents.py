@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from hydra import compose, initialize_config_dir
 
-from simulator.cli.overrides import CONF, normalised
+from simulator.cli.overrides import normalised
+from simulator.studies.options import CONF
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted(

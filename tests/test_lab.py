@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from simulator.cli.survey import composed_jobs, parse
 from simulator.engine.run import load, prepare, simulate
 from simulator.orders.build import build_order
 from simulator.orders.specs import ChainOrder
 from simulator.policy import Policy
+from tests.composing import composed_jobs
 from tests.policy_lab import make_lab, make_recording
 from tests.synthetic import make_pool
 from traces.common.errors import InputError
@@ -34,7 +34,7 @@ def test_a_run_shows_a_policy_no_hit_of_the_report_split(tmp_path):
     path = tmp_path / "tiny.safetensors"
     write_recording(path, recording.meta, recording.arrays)
     words = [f"trace.recording={path}", "policy=fixed_chain", "policy.length=4"]
-    (config,) = composed_jobs(parse(words))
+    (config,) = composed_jobs(words)
     prepare(replace(load(config), policy=Peeking()))
     lab, whole = seen["lab"], build_order(ChainOrder(), recording)
     assert not len(lab.recording.anchors_of("report"))
@@ -122,7 +122,7 @@ def job(recorded):
     def of(policy):
         words = [f"trace.recording={recorded}", "policy=fixed_chain", "policy.length=4"]
         words += ["num_prompts=12", "max_concurrency=4", "+latency.host.catch_up_token_s=0.001"]
-        (config,) = composed_jobs(parse(words))
+        (config,) = composed_jobs(words)
         return prepare(replace(load(config), policy=policy))
 
     return of

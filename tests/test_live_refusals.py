@@ -16,7 +16,7 @@ from real_runner.models.small.load import SHIPPED
 from real_runner.recording.record import split_lines
 from real_runner.recording.texts import Text
 from real_runner.serving.live import check_recording
-from simulator.cli.overrides import CONF
+from simulator.studies.options import CONF
 from traces.common.errors import InputError
 from traces.recordings.catalog import find_recording
 

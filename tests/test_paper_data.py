@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import yaml
 
-from simulator.cli.overrides import CONF
-from simulator.cli.survey import job_overrides, parse
+from simulator.studies.options import CONF
 from simulator.studies.published import lines
 from simulator.studies.published.common import (
     ELSEWHERE,
@@ -25,6 +24,7 @@ from simulator.studies.published.common import (
 )
 from simulator.studies.published.dspark import measured
 from simulator.studies.settings import TABLES
+from tests.composing import job_overrides
 
 
 def header(name: str) -> dict:
@@ -202,4 +202,4 @@ def test_the_page_shows_what_is_printed(name):
     ],
 )
 def test_jobs_of_every_experiment(name, jobs):
-    assert len(job_overrides(parse([f"experiment=paper_{name}"]))) == jobs
+    assert len(job_overrides([f"experiment=paper_{name}"])) == jobs

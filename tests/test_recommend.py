@@ -11,10 +11,9 @@ from statistics import fmean
 import pytest
 
 from simulator.cli.main import INTERRUPTED, main
-from simulator.cli.overrides import normalised
-from simulator.cli.survey import composed_jobs, parse
 from simulator.studies import store
 from simulator.studies.contest.plan import read_recommend_plan
+from tests.composing import composed_jobs
 from tests.known_servers import read_json, write_constant, write_steps, write_texts
 from traces.common.errors import InputError
 
@@ -272,12 +271,12 @@ def test_an_interrupted_recommendation_goes_on(here, files, capsys, monkeypatch)
 
 @pytest.fixture(scope="module")
 def config(files) -> dict:
-    return composed_jobs(parse(normalised(words(files))))[0]
+    return composed_jobs(words(files))[0]
 
 
 def test_the_default_candidates(config):
     """All published rivals, and priced_survival with its grid."""
-    default = composed_jobs(parse([]))[0]["recommend"]
+    default = composed_jobs([])[0]["recommend"]
     plan = read_recommend_plan(config | {"recommend": default})
     names = [rival.policy for rival in plan.rivals]
     assert {"treespark", "cast", "dspark", "tuned_chain", "autoregressive"} <= set(names)

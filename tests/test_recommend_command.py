@@ -6,11 +6,10 @@ import shlex
 
 import pytest
 
-from simulator.cli.overrides import normalised
-from simulator.cli.survey import composed_jobs, parse
 from simulator.engine.inputs import settled
 from simulator.studies.contest.command_line import command_of, overrides_of, written
 from simulator.studies.settings import SECTIONS
+from tests.composing import composed_jobs
 
 COMMANDS = [
     [],
@@ -26,7 +25,7 @@ COMMANDS = [
 
 
 def composed(words: list[str]) -> dict:
-    return settled(composed_jobs(parse(normalised(words)))[0])
+    return settled(composed_jobs(words)[0])
 
 
 def without_tasks(config: dict) -> dict:

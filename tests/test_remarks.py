@@ -11,14 +11,14 @@ import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from simulator.cli.main import main
-from simulator.cli.overrides import BESIDE, normalised
+from simulator.cli.overrides import BESIDE
 from simulator.cli.remarks import POLICY_SETTINGS, PUBLISHED, defaults, remarks, set_in
-from simulator.cli.survey import composed_jobs, parse
 from simulator.cost.settings import LatencySettings
 from simulator.engine.settings import GROUPS, OPTIONAL
 from simulator.studies.configuration import TASKS, Configuration
 from simulator.studies.options import read_option
 from simulator.studies.settings import SECTIONS, TABLES
+from tests.composing import composed_jobs
 from traces.common.settings import keys_of, meta_of
 
 CONF = Path(__file__).parents[1] / "conf"
@@ -45,7 +45,7 @@ def said(*lines: str) -> list[str]:
 
 
 def composed(line: str) -> dict:
-    (config,) = composed_jobs(parse(normalised(line.split())))
+    (config,) = composed_jobs(line.split())
     return config
 
 

@@ -14,13 +14,13 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from simulator.cli.overrides import CONF, normalised
-from simulator.cli.survey import job_overrides, parse
 from simulator.cost import find_profile
 from simulator.engine.inputs import settled
 from simulator.engine.run import load, prepare, run_job
 from simulator.policies.loading import make_policy
 from simulator.policies.shared.stop_rules import stop_width
+from simulator.studies.options import CONF
+from tests.composing import job_overrides
 
 ROOT = CONF.parent
 PAGE = (ROOT / "simulator" / "REPORTS.md").read_text(encoding="utf-8")
@@ -81,7 +81,7 @@ def test_every_command_of_the_page_composes(in_checkout):
     real = [words for words in commands if "experiment=NAME" not in words]
     assert len(real) >= len(REPORTS)
     for words in real:
-        jobs = job_overrides(parse(normalised(words[words.index("simulator") + 1 :])))
+        jobs = job_overrides(words[words.index("simulator") + 1 :])
         if not any(word.startswith("experiment=") for word in words):
             make_policy(config(*jobs[-1])["policy"])
 

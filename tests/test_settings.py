@@ -24,13 +24,12 @@ from real_runner.settings import (
     ValidateKeys,
     live_settings,
 )
-from simulator.cli.overrides import CONF
 from simulator.cli.remarks import defaults
 from simulator.cost import build_step_cost
 from simulator.cost.settings import LatencySettings
 from simulator.engine.settings import ServerSettings, WorkloadSettings
 from simulator.studies.configuration import Configuration, check_keys
-from simulator.studies.options import read_option
+from simulator.studies.options import CONF, read_option
 from simulator.studies.settings import SECTIONS
 from tests.test_refusals import refused
 from traces.common.errors import InputError

@@ -15,8 +15,6 @@ import simpy
 from pyarrow import parquet
 
 import simulator.results.ledger
-from simulator.cli.overrides import normalised
-from simulator.cli.survey import composed_jobs, parse
 from simulator.engine.arrivals import LazyWorkload, arrival_times, make_workload
 from simulator.engine.compiled.server import FastServer
 from simulator.engine.fleet import Fleet
@@ -26,6 +24,7 @@ from simulator.results.ledger import BLOCK, Ledger
 from simulator.results.quantiles import ERROR, EXACT
 from simulator.results.summary import finish, sums_for
 from simulator.results.sums import Sums
+from tests.composing import composed_jobs
 from tests.synthetic import make_pool
 from traces.recordings.files import write_recording
 
@@ -65,7 +64,7 @@ def tiny_recording(folder: Path, **options) -> Path:
 
 def make_job(path: Path, *words: str) -> Job:
     """A prepared job on the recording in `path`."""
-    (config,) = composed_jobs(parse(normalised([f"trace.recording={path}", *words])))
+    (config,) = composed_jobs([f"trace.recording={path}", *words])
     return prepare(load(config))
 
 

@@ -15,11 +15,10 @@ from statistics import fmean
 import pytest
 
 from simulator.cli.main import INTERRUPTED, main
-from simulator.cli.overrides import normalised
-from simulator.cli.survey import composed_jobs, parse
 from simulator.engine.fingerprint import reached, sources
 from simulator.studies import store
 from simulator.studies.contest.plan import read_plan
+from tests.composing import composed_jobs
 from traces.common.errors import InputError
 
 RIVALS = "{policy:fixed_chain,grid:{length:[1,3]}},{policy:tuned_chain},{policy:autoregressive}"
@@ -234,7 +233,7 @@ def test_depths_stand_for_every_length(here, recorded):
 
 @pytest.fixture(scope="module")
 def config(recorded) -> dict:
-    return composed_jobs(parse(normalised(words(recorded))))[0]
+    return composed_jobs(words(recorded))[0]
 
 
 @pytest.mark.parametrize(

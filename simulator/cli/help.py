@@ -9,7 +9,8 @@ from string import Template
 
 import hydra
 
-from simulator.cli.overrides import CONF, OPTION_GROUPS
+from simulator.cli.overrides import OPTION_GROUPS
+from simulator.studies.options import CONF
 from traces.common.yaml import load_yaml
 
 SHOWN = (*OPTION_GROUPS[:3], "workload", *OPTION_GROUPS[3:], "tournament")

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from simulator.studies.contest.command_line import written
-from simulator.studies.options import CONF as CONF
 from simulator.studies.options import FILES, is_path, names, read_option, read_yaml
 from traces.common.errors import InputError
 from traces.common.files import below

@@ -453,22 +453,3 @@ def _check_sweep(hydra: Any, jobs: int) -> None:
     most = hydra.sweeper.max_batch_size
     if most is not None and most < 1:
         raise InputError(f"hydra.sweeper.max_batch_size is {most}; accepted: 1 or more, or null")
-
-
-# ---------------- For callers that run nothing.
-
-
-def composed_jobs(command: Command) -> list[dict[str, Any]]:
-    """The configurations of the command's jobs, as plain data; writes nothing.
-
-    A sweep of more than `MOST_CHECKED` jobs gives each of its values once instead; one by another
-    sweeper than Hydra's basic one gives what its jobs share. Raises as `planned` does.
-    """
-    with opened(command) as composer:
-        return [composer.settings(words)[0] for _, words in planned(composer).sample()]
-
-
-def job_overrides(command: Command) -> list[list[str]]:
-    """The overrides of every job of the command. Raises as `planned` does."""
-    with opened(command) as composer:
-        return planned(composer).jobs

@@ -14,11 +14,10 @@ from pathlib import Path
 
 from pyarrow import parquet
 
-from simulator.cli.overrides import normalised
-from simulator.cli.survey import composed_jobs, parse
 from simulator.engine.arrivals import LazyWorkload, arrival_times
 from simulator.engine.compiled import eligible
 from simulator.engine.run import Job, load, prepare, run_job
+from tests.composing import composed_jobs
 
 WORDS = ("policy=cast", "max_concurrency=64")
 
@@ -39,7 +38,7 @@ class Nowhere:
 def make_job(count: int, words: list[str]) -> Job:
     """A prepared run of `count` requests."""
     words = [*WORDS, *words, f"num_prompts={count}"]
-    return prepare(load(composed_jobs(parse(normalised(words)))[0]))
+    return prepare(load(composed_jobs(words)[0]))
 
 
 def bare_seconds(job: Job) -> float | None:

@@ -52,23 +52,23 @@ def claimed(folder: Path, wait: bool = True) -> Iterator[None]:
 
 def _acquired(folder: Path, wait: bool) -> FileLock:
     path = folder / INSIDE / LOCK
+    timeout_s = 0
     while True:
         folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(path)
         try:
             path.parent.mkdir(exist_ok=True)
-            lock.acquire(timeout=0)
+            lock.acquire(timeout=timeout_s)
             return lock
-        except FileNotFoundError:  # its folder went, as an empty one, in between
-            continue
+        except (FileNotFoundError, FileExistsError):  # its folder went, as an empty one, meanwhile
+            if path.parent.is_file():
+                raise
         except Timeout:
             if not wait:
                 raise Busy(folder) from None
-        if sys.stderr.isatty():
-            print(f"waiting for another process that is at work in {folder}", file=sys.stderr)
-        with suppress(FileNotFoundError):
-            lock.acquire()
-            return lock
+            if sys.stderr.isatty():
+                print(f"waiting for another process that is at work in {folder}", file=sys.stderr)
+            timeout_s = -1
 
 
 def is_torn(folder: Path) -> bool:
