@@ -69,7 +69,7 @@ def test_a_surface_in_several_calls(here, capsys):
     ]  # fmt: skip
     header = profile.header
     assert (header.model, header.dtype) == ("tiny shapes, random weights", "bfloat16")
-    assert (header.engine, header.drafter["tokens_per_request"]) == ("eager", 8)
+    assert (header.engine, header.drafter.tokens_per_request) == ("eager", 8)
     assert "probe.shape=tiny" in header.command
     assert "time_s" not in header.command
     assert StepCost(profile).prefill_s(6) > 0

@@ -80,7 +80,7 @@ class Reprices(Honest):
         cost.draft_steps = 0
         free = (1e-3,) * len(cost.prices.target.ms)
         cost.prices = cost.prices._replace(target=cost.prices.target._replace(ms=free))
-        cost.profile.header.device.clear()
+        cost.profile.header.fixed.clear()
         object.__setattr__(cost.host, "round_s", 0.0)
 
 

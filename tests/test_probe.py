@@ -305,8 +305,8 @@ def test_the_header_says_where_the_times_come_from(loaded, here, pair):
     header = profile.header
     assert (header.kind, header.num_gpus, header.dtype) == ("measured", 1, "float32")
     assert (header.engine, header.graph_sizes, header.license) == ("eager", (), "MIT")
-    assert header.model_shape["layers"] == pair.target.num_layers
-    assert header.model_shape["params_b"] == pytest.approx(3.5e-3, rel=0.05)
+    assert header.model_shape.layers == pair.target.num_layers
+    assert header.model_shape.params_b == pytest.approx(3.5e-3, rel=0.05)
     assert f"{torch.get_num_threads()} thread" in header.hardware
     assert torch.__version__ in header.attention
     assert "ragged" in header.attention

@@ -173,10 +173,11 @@ def test_shipped_devices_and_models():
 def test_shipped_profiles_and_tables_agree(name):
     header = find_profile(name).header
     gpu = find_gpu({"h100_s": "H100 SXM", "a6000_": "RTX A6000", "h100_n": "H100 NVL"}[name[:6]])
-    assert header.device == {"peak_tflops": gpu.peak_tflops, "bandwidth_gb_s": gpu.bandwidth_gb_s}
+    known = {"peak_tflops": gpu.peak_tflops, "bandwidth_gb_s": gpu.bandwidth_gb_s}
+    assert header.device.model_dump() == known
     model = find_model("Qwen3-8B")
-    assert header.model_shape["params_b"] == model.params_b
-    assert header.model_shape["layers"] == model.layers
+    assert header.model_shape.params_b == model.params_b
+    assert header.model_shape.layers == model.layers
 
 
 # ---------------------------------------------------------------- calibration

@@ -114,12 +114,15 @@ def test_a_day_without_quotes_is_text(tmp_path):
     ("change", "message"),
     [
         ({"noise": 3}, "toy.yaml: noise is 3; accepted: a mapping"),
-        ({"noise": {"mad": "low"}}, "noise 'mad' is 'low'; accepted: a number from 0"),
-        ({"noise": {"mad": -1}}, "noise 'mad' is -1"),
-        ({"noise": {"mad": float("nan")}}, "noise 'mad' is nan"),
-        ({"command": ""}, "command is ''; accepted: a line of text"),
-        ({"measured_on": 3}, "measured_on is 3; accepted: a line of text"),
-        ({"colour": "red"}, "unknown header field 'colour'"),
+        (
+            {"noise": {"mad": "low"}},
+            "noise is {'mad': 'low'}; accepted: a mapping of names",
+        ),
+        ({"noise": {"mad": -1}}, "noise is {'mad': -1}"),
+        ({"noise": {"mad": float("nan")}}, "noise is {'mad': nan}"),
+        ({"command": ""}, "command is ''; accepted: text"),
+        ({"measured_on": 3}, "measured_on is 3; accepted: text"),
+        ({"colour": "red"}, "unknown key colour"),
         ({"graph_sizes": [1]}, "toy.yaml: graph_sizes and the cuda_graph rows of toy.csv differ"),
     ],
 )

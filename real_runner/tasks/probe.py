@@ -167,7 +167,7 @@ def write(
         f"{asked.passes} shuffled passes"
     )
     profile = profile_of(probe, store.kept(), asked.name, asked.isotonic, command, repeats, notes)
-    header = {key: value for key, value in asdict(profile.header).items() if value != ""}
+    header = {key: value for key, value in profile.header.model_dump().items() if value != ""}
     write_profile(path, header, profile.verify, profile.draft, profile.prefill)
     for name, value in profile.header.noise.items():
         log(f"{name} {value:.1%}")

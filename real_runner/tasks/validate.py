@@ -12,7 +12,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -312,7 +312,7 @@ def write(output: Path, validation: Validation, live: LiveSettings, log: Log) ->
         },
     )
     rows = profile.verify, profile.draft, profile.prefill
-    write_profile(output / "validation.csv", asdict(profile.header), *rows)
+    write_profile(output / "validation.csv", profile.header.model_dump(), *rows)
     # A process of its own: the figure is the analysis' business, which reads result files alone.
     drawn = [sys.executable, "-m", "analysis", str(output), "--out", str(output)]
     done = subprocess.run(drawn, check=False, capture_output=True, text=True)

@@ -22,7 +22,7 @@ def kv_tokens_of(header: ProfileHeader, gpu_memory_gb: float, utilisation: float
         InputError: a header that does not know its model, or weights that leave no room.
     """
     shape = header.model_shape
-    needed = {name: shape[name] for name in ("layers", "kv_heads", "head_dim", "params_b")}
+    needed = {name: getattr(shape, name) for name in ("layers", "kv_heads", "head_dim", "params_b")}
     needed["dtype"] = DTYPE_BYTES.get(header.dtype)
     missing = [name for name, value in needed.items() if value is None]
     if missing:

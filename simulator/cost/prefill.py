@@ -129,8 +129,8 @@ class ModelledPrefill(Prefill):
     def __init__(self, header: ProfileHeader, efficiency: float) -> None:
         shape, device = header.model_shape, header.device
         needed = ("layers", "hidden", "params_b", "active_params_b")
-        given = {f"model_shape.{name}": shape[name] for name in needed}
-        given |= {f"device.{name}": device[name] for name in ("peak_tflops", "bandwidth_gb_s")}
+        given = {f"model_shape.{name}": getattr(shape, name) for name in needed}
+        given |= {f"device.{name}": value for name, value in device}
         given["dtype"] = DTYPE_BYTES.get(header.dtype)
         missing = [name for name, value in given.items() if value is None]
         if missing:
@@ -138,11 +138,11 @@ class ModelledPrefill(Prefill):
                 f"latency.prefill is 'modelled', but the profile of {header.model} does not know "
                 f"{', '.join(missing)}; accepted there: table, none, null"
             )
-        flops_per_ms = device["peak_tflops"] * 1e9 * header.num_gpus * efficiency
-        bytes_per_ms = device["bandwidth_gb_s"] * 1e6 * header.num_gpus
-        self.weights_ms = shape["params_b"] * 1e9 * given["dtype"] / bytes_per_ms
-        self.linear_ms = 2 * shape["active_params_b"] * 1e9 / flops_per_ms
-        self.attention_ms = 4 * shape["layers"] * shape["hidden"] / flops_per_ms
+        flops_per_ms = device.peak_tflops * 1e9 * header.num_gpus * efficiency
+        bytes_per_ms = device.bandwidth_gb_s * 1e6 * header.num_gpus
+        self.weights_ms = shape.params_b * 1e9 * given["dtype"] / bytes_per_ms
+        self.linear_ms = 2 * shape.active_params_b * 1e9 / flops_per_ms
+        self.attention_ms = 4 * shape.layers * shape.hidden / flops_per_ms
 
     def at(self, tokens: int) -> float:
         pairs = tokens * (tokens + 1) / 2

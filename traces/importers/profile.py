@@ -10,7 +10,6 @@ from pathlib import Path
 from traces.common.errors import InputError
 from traces.importers.files import InputFile, check_out, printable
 from traces.importers.node import MOST_MS
-from traces.profiles.header import KINDS
 from traces.profiles.tables import DraftRow, VerifyRow
 from traces.profiles.write import ENDINGS, write_profile
 
@@ -107,7 +106,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--attention", default="unstated", help="attention path")
     parser.add_argument("--timing", default="unstated", help="how it was timed")
     parser.add_argument("--license", default="unstated", help="terms of the numbers")
-    parser.add_argument("--kind", choices=KINDS, default=KINDS[0])
+    parser.add_argument("--kind", choices=("measured", "modelled"), default="measured")
     parser.add_argument(
         "--captured-up-to",
         type=int,

@@ -161,7 +161,7 @@ def suspicious(profile: LatencyProfile) -> str | None:
     bandwidth_gb_s, bytes_each = _bandwidth_gb_s(header), DTYPE_BYTES.get(header.dtype)
     if bandwidth_gb_s is None or bytes_each is None:
         return None
-    target_b, drafter_b = header.model_shape["active_params_b"], header.drafter["params_b"]
+    target_b, drafter_b = header.model_shape.active_params_b, header.drafter.params_b
     for what, params_b, times_ms in (
         ("step", target_b, [row.verify_ms for row in profile.verify]),
         ("draft", drafter_b, [row.draft_ms for row in profile.draft]),
@@ -183,7 +183,7 @@ def suspicious(profile: LatencyProfile) -> str | None:
 
 def _bandwidth_gb_s(header: ProfileHeader) -> float | None:
     """Of one device: the header's, else that of the known device whose name it holds."""
-    stated = header.device["bandwidth_gb_s"]
+    stated = header.device.bandwidth_gb_s
     if stated is not None:
         return stated
     hardware = _words(header.hardware)
