@@ -28,7 +28,7 @@ def _one_line(text: str) -> str:
 def refusal(key: str, value: Any, accepted: str, names: Iterable[str] = ()) -> str:
     """The line about a value. names: that it may have meant."""
     near = near_note(value, names) if isinstance(value, str) else ""
-    return f"{key} is {value!r}; accepted: {accepted}{near}"
+    return f"{key} is {value!r:.200}; accepted: {accepted}{near}"
 
 
 def unknown(key: str, names: Iterable[str], of: str = "", more: str = "") -> str:
