@@ -356,7 +356,7 @@ def test_memory_may_be_given_in_gigabytes():
     """Qwen3-8B in bfloat16: 36 layers x 8 heads x 128 x 2 x 2 bytes are 147,456 a token."""
     header = find_profile("h100_sxm_qwen3_8b_table5").header
     settings = ServerSettings(gpu_memory_gb=80, gpu_memory_utilization=0.9).with_memory(header)
-    weights = header.model_shape["params_b"] * 1e9 * 2
+    weights = header.model_shape.params_b * 1e9 * 2
     assert settings.kv_tokens == int((80e9 * 0.9 - weights) // 147456)
     with pytest.raises(InputError, match="does not know"):
         ServerSettings(gpu_memory_gb=80).with_memory(find_profile("b300").header)
