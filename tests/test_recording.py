@@ -334,7 +334,10 @@ REFUSALS = [
     (_meta(eos_token=10), "metadata eos_token is 10"),
     (_meta(banned_tokens=[3, 99]), r"metadata banned_tokens is \[3, 99\]"),
     (_meta(drafter=DRAFTER | {"kind": "ngram"}), "metadata drafter.kind is 'ngram'"),
-    (_meta(drafter=DRAFTER | {"kind": "semi_autoregressive"}), "encoding is 'pool'; accepted: hidden, tree with drafter.kind"),
+    (
+        _meta(drafter=DRAFTER | {"kind": "semi_autoregressive"}),
+        "encoding is 'pool'; accepted: hidden, tree with drafter.kind",
+    ),
     (_meta(shared_head=True), "metadata shared_head is True; accepted: false with"),
     (_meta(domains=["a", "a"]), "metadata domains is .*accepted: a list of 1 to 256"),
     (_meta(generation={}), "metadata generation.max_new_tokens is missing"),
