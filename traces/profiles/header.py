@@ -43,7 +43,7 @@ Unknown = Annotated[
 Stated = Annotated[Line, BeforeValidator(_day), Field(default="")]
 
 
-class ModelShape(Section):
+class TargetShape(Section):
     """Of the target; None: not known."""
 
     layers: Unknown
@@ -78,7 +78,7 @@ class ProfileHeader(Section):
     hardware: Line
     num_gpus: whole(1, MOST)
     model: Line
-    model_shape: ModelShape
+    model_shape: TargetShape
     dtype: Line
     attention: Line
     engine: Literal["eager", "cuda_graph + eager tail"]
