@@ -11,6 +11,7 @@ from simulator.cost import Source, StepTime
 from simulator.engine.arrivals import Workload
 from simulator.policy import Load, Outcome
 from simulator.results.ledger import Ledger, Serving
+from tests.serving import columns
 from tests.synthetic import make_geometric
 
 WORK = Workload(
@@ -43,7 +44,8 @@ def note(book: Ledger, time_s: float, ties: int = 0, **extra_s: float) -> None:
 
 
 def test_further_columns_join_the_steps():
-    book = ledger()
+    book, plain = ledger(), ledger()
+    note(plain, 0.75)
     note(book, 0.75, ties=1, order_s=0.0625, commit_s=0.5)
     note(book, 2.0, commit_s=0.25, order_s=0.125)
     steps = book.facts().steps
@@ -52,17 +54,7 @@ def test_further_columns_join_the_steps():
     assert steps["order_ties"].tolist() == [1, 0]
     assert steps["step_s"].tolist() == [0.875, 0.875]  # draft + verify + host, nothing more
     assert {len(column) for column in steps.values()} == {2}
-
-
-def test_without_further_columns_there_are_none():
-    book = ledger()
-    note(book, 0.75)
-    assert set(book.facts().steps) == {
-        *("step", "time_s", "step_s", "draft_s", "verify_s", "host_s", "source", "batch"),
-        *("queued", "drafted", "order_ties", "draft_nodes", "packed_tokens", "accepted"),
-        *("committed", "chunk_s", "executed_tokens", "prefill_tokens", "replica", "kv_blocks"),
-        "preempted",
-    }
+    assert steps.keys() - plain.facts().steps.keys() == {"order_s", "commit_s"}
 
 
 @pytest.mark.parametrize(
@@ -71,18 +63,18 @@ def test_without_further_columns_there_are_none():
         ({"order_s": 1.0}, {}, "as in other steps"),
         ({"order_s": 1.0}, {"commit_s": 1.0}, "as in other steps"),
         ({"order_s": 1.0}, {"order_s": 1.0, "commit_s": 1.0}, "as in other steps"),
-        *(({name: 1.0}, {}, f"step column '{name}'") for name in ("draft_s", "step_s", "order_ms")),
+        *(
+            (None, {name: 1.0}, f"step column '{name}'")
+            for name in ("draft_s", "step_s", "order_ms")
+        ),
     ],
 )
 def test_further_columns_are_the_same_in_every_step_free_and_in_seconds(first, second, message):
     book = ledger()
-
-    def steps() -> None:
+    if first is not None:
         note(book, 0.0, **first)
-        note(book, 1.0, **second)
-
     with pytest.raises(ValueError, match=message):
-        steps()
+        note(book, 1.0, **second)
 
 
 def test_texts_of_a_replay_leave_out_what_a_warmup_request_starts_with():
@@ -161,27 +153,30 @@ def test_bulk_calls_go_between_single_ones():
     """A step, two in bulk (of one round and of none), and a step again."""
     book = ledger()
     note(book, 0.0)
-    steps = {
-        "time_s": np.array([1.0, 2.0]),
-        "draft_s": np.zeros(2),
-        "verify_s": np.array([0.5, 0.25]),
-        "host_s": np.zeros(2),
-        "source": np.array([1, 4]),
-        "batch": np.array([1, 0]),
-        "queued": np.array([0, 2]),
-        "drafted": np.array([True, False]),
-        "order_ties": np.array([0, 0]),
-        "chunk_s": np.array([0.0, 0.5]),
-    }
-    rounds = {"request": [1], "anchor": [6], "width": [2], "accepted": [2], "committed": [3]}
-    book.block(steps, {name: np.array(values) for name, values in rounds.items()})
+    steps = columns(
+        time_s=[1.0, 2.0],
+        draft_s=[0.0, 0.0],
+        verify_s=[0.5, 0.25],
+        host_s=[0.0, 0.0],
+        source=[1, 4],
+        batch=[1, 0],
+        queued=[0, 2],
+        drafted=[True, False],
+        order_ties=[0, 0],
+        chunk_s=[0.0, 0.5],
+    )
+    rounds = columns(request=[1], anchor=[6], width=[2], accepted=[2], committed=[3])
+    book.block(steps, rounds)
     note(book, 3.0)
     facts = book.facts()
-    assert facts.steps["time_s"].tolist() == [0.0, 1.0, 2.0, 3.0]
-    assert facts.steps["step_s"].tolist() == [0.875, 0.5, 0.75, 0.875]
-    assert facts.steps["committed"].tolist() == [2, 3, 0, 2]
-    assert facts.steps["packed_tokens"].tolist() == [4, 3, 0, 4]
-    assert facts.steps["kv_blocks"].tolist() == [0, 0, 0, 0]
+    expected = {
+        "time_s": [0.0, 1.0, 2.0, 3.0],
+        "step_s": [0.875, 0.5, 0.75, 0.875],
+        "committed": [2, 3, 0, 2],
+        "packed_tokens": [4, 3, 0, 4],
+        "kv_blocks": [0, 0, 0, 0],
+    }
+    assert {name: facts.steps[name].tolist() for name in expected} == expected
     assert facts.rounds["step"].tolist() == [0, 1, 3]
     assert facts.rounds["request"].tolist() == [0, 1, 0]
     assert facts.requests["accepted"].tolist() == [2, 2]

@@ -8,6 +8,7 @@ import re
 import shlex
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import yaml
 
@@ -51,10 +52,6 @@ def copied(here) -> Path:
     for name, text in files().items():
         (here / name).write_text(text)
     return here
-
-
-def test_the_readmes_profile_is_whole():
-    assert set(files()) == {"my_gpu.yaml", "my_gpu.csv", "my_gpu.draft.csv"}
 
 
 def test_the_readmes_command_runs(copied, recorded):
@@ -123,15 +120,6 @@ def test_two_rows_do_or_name_file_and_policy(recorded, tables, tmp_path, monkeyp
         assert "; accepted" in text
 
 
-def test_the_command_says_so_in_one_line(here, recorded, capsys):
-    write_rows(here, "small")
-    assert main(["policy=cast", f"trace={recorded}", "latency=small.csv"]) == 2
-    assert capsys.readouterr().err == (
-        "error: policy cast: latency profile small.csv: width probe of a lone request at 1, 4 "
-        "packed tokens; accepted: at least two sizes from 16 to 128\n"
-    )
-
-
 def test_an_edited_profile_is_read_again(tmp_path):
     """In one process, as a notebook does: the same path, other numbers."""
     path = tmp_path / "gpu.csv"
@@ -152,17 +140,17 @@ def test_an_edited_profile_is_read_again(tmp_path):
 def test_times_in_seconds_are_doubted_before_the_run(tmp_path, recorded, capsys, monkeypatch):
     """13.6 GB of weights at 8,000 GB/s and 4 GPUs take 0.4 ms; 5.109 ms written as 0.005109."""
     monkeypatch.chdir(tmp_path)
-    header = yaml.safe_load((SHIPPED / "b300.yaml").read_text())
+    shipped = SHIPPED / "b300"
+    header = yaml.safe_load(shipped.with_suffix(".yaml").read_text())
     header["device"] = {"peak_tflops": 2250, "bandwidth_gb_s": 8000}
     header["model_shape"] = dict(header["model_shape"]) | {"active_params_b": 13.6}
     header["dtype"] = "float8"
     path = tmp_path / "gpu.csv"
     path.with_suffix(".yaml").write_text(yaml.safe_dump(header))
-    path.with_suffix(".draft.csv").write_bytes((SHIPPED / "b300.draft.csv").read_bytes())
-    lines = (SHIPPED / "b300.csv").read_text().splitlines()
-    rows = [line.split(",") for line in lines[1:]]
-    in_seconds = [f"{size},{float(ms) / 1000:.6f},{regime}" for size, ms, regime in rows]
-    path.write_text("\n".join([lines[0], *in_seconds]) + "\n")
+    path.with_suffix(".draft.csv").write_bytes(shipped.with_suffix(".draft.csv").read_bytes())
+    table = pd.read_csv(shipped.with_suffix(".csv"))
+    table["verify_ms"] /= 1000
+    table.to_csv(path, index=False)
     words = ["policy=autoregressive", "num_prompts=3", "max_concurrency=1", f"trace={recorded}"]
     assert main([*words, f"latency={path}", "hydra.run.dir=out"]) == 0
     (line,) = capsys.readouterr().err.splitlines()

@@ -93,12 +93,6 @@ def test_a_limit_that_no_step_keeps_is_said(lab, limit_ms, over):
     assert f"(the shortest {shortest_ms:.3g} ms)" in note
 
 
-def test_without_a_limit_there_is_nothing_to_say(lab):
-    policy = prepared(PricedSurvival(), lab)
-    policy.allocate(step_of(lab, policy, 2))
-    assert policy.notes() == []
-
-
 def test_it_rests_when_drafting_costs_more_than_it_gains(lab):
     policy = prepared(PricedSurvival(), lab)
     slow = StepCost(lab.cost.profile, draft_steps=50)

@@ -6,22 +6,23 @@ requests leave an error of 1 to 1.7 % (one standard deviation) with `mean_wait_s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from math import factorial
+
 import numpy as np
 import pytest
+import simpy
 
-from simulator.engine.arrivals import Workload
-from tests.queues import (
-    OwnService,
-    arriving,
-    erlang_c_wait_s,
-    gamma_wait_s,
-    lindley,
-    mean_wait_s,
-    of_prompts,
-    pollaczek_khinchine_s,
-    served,
-)
-from tests.serving import STEP_S
+from simulator.cost import Source, StepTime
+from simulator.engine.arrivals import Workload, make_workload
+from simulator.engine.fleet import Fleet
+from simulator.engine.settings import ServerSettings, Settings
+from simulator.results.facts import Facts
+from simulator.results.invariants import Accounts
+from simulator.results.ledger import Ledger
+from tests.serving import STEP_S, Plain
+from tests.synthetic import make_geometric
 
 LOADS = {0.3: 90_000, 0.6: 50_000, 0.8: 40_000}  # requests
 
@@ -34,8 +35,103 @@ def waits(facts) -> np.ndarray:
     return facts.requests["admitted_s"] - facts.requests["arrival_s"]
 
 
-def rate_of(work: Workload) -> float:
-    return 1 / work.gap_s.mean()
+# ---------------------------------------------------------------- one server as a queue
+
+
+STRIDE = 64  # tokens between the contexts of two requests, more than any text here has
+TEXT = make_geometric(0.5, np.random.default_rng(0), sequences=1, length=STRIDE, depths=1)
+
+
+class OwnService:
+    """Every request has a time of its own for its prompt and for each of its steps: (N,) s."""
+
+    def __init__(self, prompt_s: Sequence[float], step_s: Sequence[float]) -> None:
+        self.prompt_s, self.step_s = list(prompt_s), list(step_s)
+
+    def prefill_s(self, tokens: int) -> float:
+        return self.prompt_s[tokens // STRIDE]
+
+    def step(self, packed, context, **_) -> StepTime:
+        (tokens,) = context.tolist()  # one request at a time
+        return StepTime(0.0, self.step_s[tokens // STRIDE], 0.0, Source.MEASURED)
+
+
+def arriving(
+    rate: float, outputs: np.ndarray, *, burstiness: float = 1.0, seed: int = 0
+) -> Workload:
+    """Requests at the simulator's own arrival times, of (N,) output tokens."""
+    number = np.arange(len(outputs))
+    settings = Settings(
+        request_rate=rate, burstiness=burstiness, num_prompts=len(outputs), seed=seed
+    )
+    work = make_workload(settings, TEXT, np.arange(1))
+    context = number * STRIDE + 1
+    return replace(work, context=context, prompt_tokens=context, output_tokens=outputs)
+
+
+def served(work: Workload, cost: OwnService, **server) -> Facts:
+    """The run of servers that take one request at a time."""
+    ledger = Ledger(work)
+    rules = ServerSettings(**server)
+    Fleet(simpy.Environment(), Plain(), TEXT, cost, work, 1, None, ledger, rules).run()
+    facts = ledger.facts()
+    Accounts.of(facts).check()
+    return facts
+
+
+def of_prompts(work: Workload, service_s: np.ndarray, **server) -> Facts:
+    """Services that prompts take; of texts of one token, so that no step is run."""
+    return served(work, OwnService(service_s, service_s * np.nan), **server)
+
+
+def lindley(arrival_s: np.ndarray, *parts_s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Begin and end of services, first come first served (Lindley 1952): (N,) and (N,) s.
+
+    parts_s: (N, P) arrays of what each service is made of, one part after the other.
+    """
+    begin_s, end_s, free_s = [], [], 0.0
+    for at_s, parts in zip(arrival_s.tolist(), np.column_stack(parts_s).tolist(), strict=True):
+        free_s = max(at_s, free_s)
+        begin_s.append(free_s)
+        for part_s in parts:
+            free_s += part_s
+        end_s.append(free_s)
+    return np.array(begin_s), np.array(end_s)
+
+
+def mean_wait_s(wait_s: np.ndarray, service_s: np.ndarray, gap_s: np.ndarray) -> float:
+    """Mean of (N,) waits in the order of arrival, with a control variate.
+
+    What a request waits does not depend on its own service or on the gap behind it, so that their
+    sample covariance has mean 0. Most of the noise of busy queues is in it: squared, Lindley's
+    recursion says that the mean wait errs by the covariance over the mean of gap - service.
+    """
+    drift_s = service_s[:-1] - gap_s[1:]  # (N - 1,)
+    return wait_s.mean() + np.cov(wait_s[:-1], drift_s)[0, 1] / drift_s.mean()
+
+
+def pollaczek_khinchine_s(rate: float, service_s: np.ndarray) -> float:
+    """Mean wait of M/G/1 with the services' own first two moments."""
+    return rate * np.mean(service_s**2) / (2 * (1 - rate * service_s.mean()))
+
+
+def gamma_wait_s(rate: float, shape: float, service_rate: float) -> float:
+    """Mean wait of G/M/1 with gamma gaps (Kleinrock 1975, 6.4): s / (mu (1 - s)).
+
+    s is the root below 1 of s = A(mu (1 - s)), A the Laplace transform of the gaps.
+    """
+    root = 0.5
+    for _ in range(10_000):
+        root = (1 + service_rate * (1 - root) / (rate * shape)) ** -shape
+    return root / (service_rate * (1 - root))
+
+
+def erlang_c_wait_s(servers: int, rate: float, service_rate: float) -> float:
+    """Mean wait of M/M/c: all wait in one line (Erlang's C formula)."""
+    load = rate / service_rate
+    last = load**servers / factorial(servers) / (1 - load / servers)
+    waiting = last / (sum(load**k / factorial(k) for k in range(servers)) + last)
+    return waiting / (servers * service_rate - rate)
 
 
 # ---------------------------------------------------------------- Lindley's recursion, exactly
@@ -83,14 +179,6 @@ def test_replicas_in_turn_are_queues_of_every_third_request():
 # ---------------------------------------------------------------- closed forms
 
 
-def exponential(rng, count: int) -> np.ndarray:
-    return rng.exponential(1.0, count)
-
-
-def constant(rng, count: int) -> np.ndarray:
-    return np.ones(count)
-
-
 def rare_long(rng, count: int) -> np.ndarray:
     """One in ten takes 11 times as long: a squared coefficient of variation of 2.25."""
     return np.where(rng.random(count) < 0.1, 5.5, 0.5)
@@ -102,22 +190,23 @@ def m_m_1(rate: float, service_s: np.ndarray) -> float:
     return rate / service_rate / (service_rate - rate)
 
 
-def m_d_1(rate: float, service_s: np.ndarray) -> float:
-    """Half of what exponential services wait."""
-    return rate / (2 * (1 - rate))
-
-
-FORMS = [(exponential, m_m_1), (constant, m_d_1), (rare_long, pollaczek_khinchine_s)]
+FORMS = {
+    "exponential": (lambda rng, count: rng.exponential(1.0, count), m_m_1),
+    # half of what exponential services wait
+    "constant": (lambda rng, count: np.ones(count), lambda rate, _: rate / (2 * (1 - rate))),
+    "rare long": (rare_long, pollaczek_khinchine_s),
+}
 
 
 @pytest.mark.parametrize(("load", "count"), LOADS.items())
-@pytest.mark.parametrize(("draw", "expected"), FORMS)
-def test_waits_are_those_of_the_closed_form(draw, expected, load, count):
+@pytest.mark.parametrize("name", FORMS)
+def test_waits_are_those_of_the_closed_form(name, load, count):
     """Poisson arrivals: M/M/1, M/D/1 and M/G/1 (Pollaczek-Khinchine)."""
+    draw, expected = FORMS[name]
     work = arriving(load, ones(count), seed=1)
     service_s = draw(np.random.default_rng(2), count)
     facts = of_prompts(work, service_s)
-    rate = rate_of(work)
+    rate = 1 / work.gap_s.mean()
     wait_s, expected_s = mean_wait_s(waits(facts), service_s, work.gap_s), expected(rate, service_s)
     assert wait_s == pytest.approx(expected_s, rel=0.03)
     stay_s = facts.requests["finish_s"] - facts.requests["arrival_s"]
@@ -132,23 +221,24 @@ def test_steps_of_those_times_are_the_same_queue(load):
     """Texts of two tokens whose one step takes the drawn time: M/M/1 again, to the last bit."""
     count = 3000
     work, texts = (arriving(load, outputs * ones(count), seed=1) for outputs in (1, 2))
-    service_s = exponential(np.random.default_rng(2), count)
+    service_s = np.random.default_rng(2).exponential(1.0, count)
     prompts = of_prompts(work, service_s)
     steps = served(texts, OwnService(np.zeros(count), service_s))
     for name in ("arrival_s", "admitted_s", "finish_s"):
         assert steps.requests[name].tolist() == prompts.requests[name].tolist()
 
 
-@pytest.mark.parametrize(("load", "count"), LOADS.items())
+@pytest.mark.parametrize(("load", "count"), [(0.6, 25_000), (0.8, 20_000)])
 def test_texts_wait_as_in_m_g_1(load, count):
     """Texts of 1, 2 and 3 tokens at a constant step: services of 0, 1 and 2 steps."""
-    count //= 2  # these run a step for every token
     outputs = np.random.default_rng(5).integers(1, 4, count)
     service_s = (outputs - 1) * STEP_S
     work = arriving(load / STEP_S, outputs, seed=5)
     facts = served(work, OwnService(np.zeros(count), np.full(count, STEP_S)))
     wait_s = mean_wait_s(waits(facts), service_s, work.gap_s)
-    assert wait_s == pytest.approx(pollaczek_khinchine_s(rate_of(work), service_s), rel=0.03)
+    assert wait_s == pytest.approx(
+        pollaczek_khinchine_s(1 / work.gap_s.mean(), service_s), rel=0.03
+    )
 
 
 @pytest.mark.parametrize("burstiness", [0.5, 4.0])
@@ -158,7 +248,7 @@ def test_bursts_wait_as_in_g_m_1(burstiness):
     service_s = np.random.default_rng(6).exponential(1.0, 60_000)
     facts = of_prompts(work, service_s)
     wait_s = mean_wait_s(waits(facts), service_s, work.gap_s)
-    expected_s = gamma_wait_s(rate_of(work), burstiness, 1 / service_s.mean())
+    expected_s = gamma_wait_s(1 / work.gap_s.mean(), burstiness, 1 / service_s.mean())
     assert wait_s == pytest.approx(expected_s, rel=0.03)
 
 
@@ -176,19 +266,9 @@ def test_routers_between_one_line_and_taking_turns():
         gap_s = np.diff(turns.requests["arrival_s"][own], prepend=0.0)
         each_s.append(mean_wait_s(waits(turns)[own], service_s[own], gap_s))
     service_rate = 1 / service_s.mean()
-    expected_s = gamma_wait_s(rate_of(work) / 3, 3.0, service_rate)  # Erlang gaps of three stages
+    expected_s = gamma_wait_s(
+        1 / work.gap_s.mean() / 3, 3.0, service_rate
+    )  # Erlang gaps of three stages
     assert np.mean(each_s) == pytest.approx(expected_s, rel=0.03)
-    line_s = erlang_c_wait_s(3, rate_of(work), service_rate)
+    line_s = erlang_c_wait_s(3, 1 / work.gap_s.mean(), service_rate)
     assert 1.05 * line_s < waits(shortest).mean() < 0.7 * waits(turns).mean()
-
-
-def test_the_shortest_queue_is_joined():
-    """Where fewest requests wait, are read or are in a step; of equals the first."""
-    count = 2000
-    work = arriving(2.4, 2 * ones(count), seed=8)
-    prompt_s, step_s = np.random.default_rng(8).exponential(0.5, (2, count))
-    facts = served(work, OwnService(prompt_s, step_s), replicas=3, router="join_shortest_queue")
-    finish_s, replica = facts.requests["finish_s"], facts.requests["replica"]
-    for request, at_s in enumerate(facts.requests["arrival_s"].tolist()):
-        inside = np.flatnonzero(finish_s[:request] > at_s)
-        assert replica[request] == np.argmin(np.bincount(replica[inside], minlength=3))

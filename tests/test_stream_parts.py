@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.results.facts import Facts
-from simulator.results.open_requests import Ended, KeptWorkload, OpenRequests
+from simulator.results.open_requests import WORK, Ended, KeptWorkload, OpenRequests
 from simulator.results.quantiles import ERROR, LEAST, PERCENTILES, Samples, Sketch, statistics
 from simulator.results.sums import AnchorCounts
 from simulator.results.window import FULL_BATCH, STEADY, WHOLE_RUN, Completions, find_window
@@ -95,9 +95,8 @@ def test_sketched_samples_have_exact_moments():
     for part in np.array_split(values, 9):
         few.add(part)
     ours, exact = few.statistics("x"), statistics("x", values)
-    assert ours["mean_x_ms"] == pytest.approx(exact["mean_x_ms"], rel=1e-14)
-    assert ours["std_x_ms"] == pytest.approx(exact["std_x_ms"], rel=1e-7)
-    assert ours["p99_x_ms"] == pytest.approx(exact["p99_x_ms"], rel=ERROR)
+    for key, rel in (("mean", 1e-14), ("std", 1e-7), ("p99", ERROR)):
+        assert ours[f"{key}_x_ms"] == pytest.approx(exact[f"{key}_x_ms"], rel=rel)
     assert set(Samples(0).statistics("x").values()) == {None}
 
 
@@ -138,16 +137,10 @@ def test_ended_requests_come_in_the_order_of_time():
     assert ended.until(np.inf).tolist() == []
 
 
-def columns(first: int, count: int) -> dict[str, np.ndarray]:
-    numbers = np.arange(first, first + count)
-    names = ("sequence", "domain", "prompt_tokens", "output_tokens", "warmup")
-    return {name: numbers + at for at, name in enumerate(names)}
-
-
 def test_a_source_keeps_what_was_read_until_it_is_taken():
     class Reader:
         def block(self, first: int, count: int):
-            return columns(first, count)
+            return {name: np.arange(first, first + count) + at for at, name in enumerate(WORK)}
 
     source = KeptWorkload(Reader())
     source.block(0, 4)
