@@ -30,33 +30,6 @@ def test_bounds_of_a_recording(here, recorded, capsys):
     assert "results in out/bounds.json" in printed
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (
-            "bounds.batches=[0]",
-            "bounds.batches is [0]; accepted: a list of whole numbers from 1 to",
-        ),
-        ("bounds.batches=4", "bounds.batches is 4;"),
-        ("bounds.nodes=0", "bounds.nodes is 0; accepted: a whole number from 1"),
-        ("bounds.branch=two", "bounds.branch is 'two'; accepted: a whole number from 1"),
-        ("bounds.branch=9", "bounds.branch is 9; accepted: up to 8, the ranks per depth of "),
-        ("bounds.scores=best", "bounds.scores is 'best'; accepted: auto, parent"),
-        ("+bounds.width=3", "unknown key bounds.width"),
-        ("trace.split=nope", "unknown split 'nope'"),
-        ("latency.strict=true", "(strict): a step of 1 requests"),
-    ],
-)
-def test_refusals_in_one_line(here, recorded, capsys, words, message):
-    assert main(["task=bounds", f"trace={recorded}", words, "hydra.run.dir=out"]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.startswith("error: ")
-    assert err.count("\n") == 1
-    assert message in err
-    assert not Path("out").exists()
-
-
 def test_bounds_of_a_sweep_lie_apart(here, recorded):
     words = ["-m", "task=bounds", f"trace={recorded}", "latency=b300,mi355x", "bounds.nodes=7"]
     assert main([*words, "bounds.batches=[2]", "hydra.sweep.dir=sweep"]) == 0

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from math import ceil, exp, factorial
-from pathlib import Path
 
 import pytest
 
-from simulator.cli.main import INTERRUPTED, main
-from simulator.studies.capacity import search
+from simulator.cli.main import main
 from simulator.studies.capacity.plan import read_limits, read_plan
 from simulator.studies.capacity.trial import failures, longer_run
 from simulator.studies.runs import Result
@@ -123,14 +120,6 @@ def test_the_largest_number_of_clients_exactly(here, files, objective):
         assert seed["met_beyond"] == []
 
 
-def test_seeds_begin_at_the_seed(config):
-    """Five of them, unless they are listed."""
-    node = config["capacity"] | {"seeds": None}
-    assert read_plan(config | {"seed": 7, "capacity": node}).seeds == (7, 8, 9, 10, 11)
-    assert read_plan(config | {"capacity": node}).seeds == (0, 1, 2, 3, 4)
-    assert read_plan(config | {"seed": 7}).seeds == (0,)  # listed
-
-
 def test_the_share_that_meets_all(here, files):
     """One rule or the other: with equal requests both give the same."""
     found = answer(clients(files, "tpot:18.5", attained=0.9))
@@ -175,36 +164,6 @@ def test_short_runs_are_made_longer(here, files):
     assert 160 <= int(found[800]["requests"]) < 300  # 0.2 s, or somewhat more
 
 
-def test_an_interrupted_search_goes_on(here, files, capsys, monkeypatch):
-    command = clients(files, "tpot:18.5", seeds="[0,1]")
-    assert main(command) == 0
-    whole = {name: Path("out", name).read_bytes() for name in ("capacity.json", "capacity.csv")}
-    kept = Path("out/capacity.jsonl").read_text().splitlines(keepends=True)
-    assert main(command) == 0
-    assert "\n0 runs in" in capsys.readouterr().out
-    real, calls = search.try_out, []
-
-    def interrupted(probe):
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        calls.append(probe)
-        return real(probe)
-
-    monkeypatch.setattr(search, "try_out", interrupted)
-    other = [word.replace("=out", "=again") for word in command]
-    assert main(other) == INTERRUPTED
-    assert "kept in again/capacity.jsonl; to go on: hydra.run.dir=again" in capsys.readouterr().err
-    assert Path("again/capacity.jsonl").read_text() == "".join(kept[:3])
-    assert not Path("again/capacity.json").exists()
-    monkeypatch.setattr(search, "try_out", real)
-    with Path("again/capacity.jsonl").open("a") as file:
-        file.write('{"key": "cut sho')
-    assert main(other) == 0
-    assert f"\n{len(kept) - 3} runs in" in capsys.readouterr().out
-    for name, content in whole.items():
-        assert Path("again", name).read_bytes() == content
-
-
 def test_another_objective_runs_again(here, files, capsys):
     """A trial belongs to what was asked of it; one of the same is found."""
     assert main(clients(files, "tpot:18.5")) == 0
@@ -212,14 +171,6 @@ def test_another_objective_runs_again(here, files, capsys):
     assert main(clients(files, "tpot:16.5")) == 0
     assert "\n0 runs in" not in capsys.readouterr().out
     assert read_json("out/capacity.json")["capacity"] == 6
-
-
-def test_processes_find_the_same(here, files):
-    command = clients(files, "tpot:18.5", seeds="[0,1,2]")
-    assert main(command) == 0
-    one = read_json("out/capacity.json")
-    assert main([*command, "capacity.workers=2", "hydra.run.dir=two"]) == 0
-    assert read_json("two/capacity.json") == one
 
 
 def test_a_run_at_the_answer_says_the_same(here, files):
@@ -238,41 +189,6 @@ def test_a_run_at_the_answer_says_the_same(here, files):
 @pytest.fixture(scope="module")
 def config(files) -> dict:
     return composed_jobs(clients(files, "tpot:18.5"))[0]
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"least": 9, "most": 8}, "capacity.most is 8; accepted: at least capacity.least (9)"),
-        ({"min_requests": 99}, "capacity.min_requests is 99; accepted: at least 100, fewer"),
-        ({"max_requests": 199}, "capacity.max_requests is 199; accepted:"),
-    ],
-)
-def test_bad_settings_are_refused(config, change, message):
-    with pytest.raises(InputError) as error:
-        read_plan(config | {"capacity": config["capacity"] | change})
-    assert message in str(error.value)
-    assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"goodput": None}, "goodput is null; accepted with task=capacity: objectives in milli"),
-        ({"goodput": "speed:3"}, "goodput is 'speed:3'; accepted:"),
-        ({"request_rate": 5.0}, "request_rate is 5.0; accepted with capacity.of=max_concurrency"),
-        ({"num_prompts": 100}, "num_prompts is 100; accepted with task=capacity: null"),
-        (
-            {"workload": {"path": "x.csv", "arrivals": "file"}},
-            "workload.arrivals is file; accepted",
-        ),
-        ({"max_concurrency": None}, "max_concurrency is None; accepted:"),
-    ],
-)
-def test_loads_that_contradict_are_refused(config, change, message):
-    with pytest.raises(InputError) as error:
-        read_plan(config | change)
-    assert message in str(error.value)
 
 
 def trial(share: float = 0.996, **changes) -> Result:
@@ -336,12 +252,6 @@ def test_how_much_longer_a_run_must_be(config):
     assert longer_run(plan, trial(seconds=0.5, missed={"tpot": 0.020}), 1024) == 1024
 
 
-def test_gaps_have_no_share(config):
-    own = {"goodput": "itl:20", "capacity": config["capacity"] | {"attained": 0.9}}
-    with pytest.raises(InputError, match=r"capacity\.attained is 0\.9; accepted with an objective"):
-        read_plan(config | own)
-
-
 def test_objectives_are_read():
     assert read_limits("ttft:500 itl:50 tpot:20") == {"ttft": 500, "tpot": 20, "itl": 50}
     assert read_limits({"itl": 5}) == {"itl": 5}
@@ -349,15 +259,3 @@ def test_objectives_are_read():
     for bad in ("itl:5 itl:6", "itl:0", "itl:x", "", [], 5, "tpot"):
         with pytest.raises(InputError, match="goodput"):
             read_limits(bad)
-
-
-def test_the_command_refuses_in_one_line(here, files, capsys):
-    assert main(clients(files, "null")) == 2
-    printed = capsys.readouterr()
-    assert printed.err.startswith("error: goodput is null; accepted with task=capacity:")
-    assert printed.err.count("\n") == 1
-    assert not Path("out").exists()
-    Path("out").mkdir()
-    Path("out/capacity.jsonl").write_text(json.dumps({"key": "x", "result": {}}) + "\n")
-    assert main(clients(files, "tpot:18.5")) == 2
-    assert "line 1 is no result of task=capacity" in capsys.readouterr().err

@@ -245,26 +245,3 @@ def test_all_claims_of_a_recording(here, recorded, capsys, monkeypatch):
     summary = json.loads(Path("run/summary.json").read_text())
     assert float(line["ours"]) == pytest.approx(summary["output_throughput"])
     assert float(line["ours_nodes"]) == pytest.approx(summary["draft_nodes_per_request"])
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"traces": "small"}, "claims.traces is 'small'; accepted: null, or a list"),
-        ({"traces": "[nobody]"}, "claims.traces is 'nobody'; accepted:"),
-        ({"profiles": "[b301]"}, "claims.profiles is 'b301'; accepted:"),
-    ],
-)
-def test_bad_settings_are_refused_in_one_line(here, recorded, capsys, change, message):
-    assert main(words(recorded, **change)) == 2
-    printed = capsys.readouterr()
-    assert message in printed.err
-    assert printed.err.startswith("error: ")
-    assert printed.err.count("\n") == 1
-    assert printed.out == ""
-    assert not Path("out").exists()
-
-
-def test_open_loops_are_refused(here, recorded, capsys):
-    assert main([*words(recorded), "request_rate=5"]) == 2
-    assert "request_rate is 5; accepted with task=claims: inf" in capsys.readouterr().err

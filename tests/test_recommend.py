@@ -10,12 +10,10 @@ from statistics import fmean
 
 import pytest
 
-from simulator.cli.main import INTERRUPTED, main
-from simulator.studies import store
+from simulator.cli.main import main
 from simulator.studies.contest.plan import read_recommend_plan
 from tests.composing import composed_jobs
 from tests.known_servers import read_json, write_constant, write_steps, write_texts
-from traces.common.errors import InputError
 
 DEPTHS = 8
 CHAINS = "[autoregressive,{policy: fixed_chain, grid: {length: 1..D}},tuned_chain]"
@@ -108,13 +106,6 @@ def test_the_command_says_the_load_that_is_the_default(here, files, capsys):
     assert main([*command, "hydra.run.dir=run"]) == 0
     value = read_json("run/summary.json")["output_throughput"]
     assert value == pytest.approx(found["recommended"]["value"], rel=1e-12)
-
-
-def test_seeds_begin_at_the_seed(here, files):
-    """Five of them are reported and the first tunes, unless they are listed."""
-    null = {"policies": "[autoregressive]", "seeds": "null", "tuning_seeds": "null"}
-    found = answer(words(files, "seed=7", **null))
-    assert (found["tuning_seeds"], found["seeds"]) == ([7], [7, 8, 9, 10, 11])
 
 
 def test_memory_that_holds_no_request_is_named(here, files, capsys):
@@ -245,30 +236,6 @@ def test_tuning_is_done_on_the_other_split(here, files):
     ]  # fmt: skip
 
 
-def test_an_interrupted_recommendation_goes_on(here, files, capsys, monkeypatch):
-    found = answer(words(files))
-    total = len(Path("out/recommend.jsonl").read_text().splitlines())
-    assert main(words(files)) == 0
-    assert "\n0 runs in" in capsys.readouterr().out
-    real = store.Players.play
-
-    def interrupted(self, matches):
-        for number, one in enumerate(real(self, matches)):
-            if number == 3:
-                raise KeyboardInterrupt
-            yield one
-
-    monkeypatch.setattr(store.Players, "play", interrupted)
-    again = [*words(files), "hydra.run.dir=again"]
-    assert main(again) == INTERRUPTED
-    assert "kept in again/recommend.jsonl; to go on: hydra.run" in capsys.readouterr().err
-    assert not Path("again/recommend.json").exists()
-    monkeypatch.setattr(store.Players, "play", real)
-    assert main(again) == 0
-    assert f"\n{total - 3} runs in" in capsys.readouterr().out
-    assert read_json("again/recommend.json") == found
-
-
 @pytest.fixture(scope="module")
 def config(files) -> dict:
     return composed_jobs(words(files))[0]
@@ -282,30 +249,6 @@ def test_the_default_candidates(config):
     assert {"treespark", "cast", "dspark", "tuned_chain", "autoregressive"} <= set(names)
     assert names[-1] == "priced_survival"
     assert set(plan.rivals[-1].grid) == {"price", "nodes"}
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"policies": "nobody"}, "recommend.policies is 'nobody'; accepted:"),
-        ({"policies": ["nobody"]}, "recommend.policies[0].policy is 'nobody'; accepted:"),
-        ({"policies": ["published", "cast"]}, "recommend.policies: cast stands there twice"),
-        ({"policies": [{"policy": "cast", "g": 1}]}, "unknown key recommend.policies[0].g;"),
-    ],
-)
-def test_bad_settings_are_refused(config, change, message):
-    with pytest.raises(InputError) as error:
-        read_recommend_plan(config | {"recommend": config["recommend"] | change})
-    assert message in str(error.value)
-    assert "\n" not in str(error.value)
-
-
-def test_runs_that_never_fill_a_batch_are_refused(here, files, capsys):
-    assert main(words(files, "num_prompts=8")) == 2
-    printed = capsys.readouterr().err
-    assert printed.startswith("error: num_prompts is 8; accepted with task=recommend: null, or")
-    assert printed.count("\n") == 1
-    assert not Path("out").exists()
 
 
 def test_nobody_plays(here, files, capsys):

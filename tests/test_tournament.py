@@ -14,20 +14,13 @@ from statistics import fmean
 
 import pytest
 
-from simulator.cli.main import INTERRUPTED, main
+from simulator.cli.main import main
 from simulator.engine.fingerprint import reached, sources
-from simulator.studies import store
-from simulator.studies.contest.plan import read_plan
-from tests.composing import composed_jobs
-from traces.common.errors import InputError
+from simulator.studies.contest.entrants import read_rivals
 
 RIVALS = "{policy:fixed_chain,grid:{length:[1,3]}},{policy:tuned_chain},{policy:autoregressive}"
 LOADS = [1, 4]
 POLICIES = ("fixed_chain", "tuned_chain", "autoregressive")
-
-
-def chain(**grid) -> dict:
-    return {"policy": "fixed_chain", "grid": grid}
 
 
 def words(recorded: str, folder: str = "out", **changes) -> list[str]:
@@ -171,42 +164,6 @@ def test_a_cell_is_what_a_plain_run_gives(played, recorded):
     assert nodes == pytest.approx(summary["draft_nodes_per_request"])
 
 
-def test_a_rerun_plays_nothing_and_gives_the_same_bytes(played, recorded, capsys):
-    before = {path.name: path.read_bytes() for path in Path("out").iterdir() if path.is_file()}
-    assert main(words(recorded)) == 0
-    assert "\n0 simulations in" in capsys.readouterr().out
-    for name, content in before.items():
-        assert Path("out", name).read_bytes() == content
-    assert main(words(recorded, "other", workers=2)) == 0
-    for name in ("tournament.csv", "tournament_overall.csv"):
-        assert Path("other", name).read_bytes() == before[name]
-
-
-def test_an_interrupted_tournament_goes_on(played, recorded, capsys, monkeypatch):
-    total, real = len(lines("out")), store.play
-    calls = []
-
-    def interrupted_play(match):
-        if len(calls) == 5:
-            raise KeyboardInterrupt
-        calls.append(match)
-        return real(match)
-
-    monkeypatch.setattr(store, "play", interrupted_play)
-    assert main(words(recorded, "again")) == INTERRUPTED
-    assert (
-        "kept in again/tournament.jsonl; to go on: hydra.run.dir=again" in capsys.readouterr().err
-    )
-    assert len(lines("again")) == 5
-    assert not Path("again/tournament.csv").exists()
-    monkeypatch.setattr(store, "play", real)
-    with Path("again/tournament.jsonl").open("a") as file:
-        file.write('{"key": "cut sho')  # as a crash leaves it
-    assert main(words(recorded, "again")) == 0
-    assert f"\n{total - 5} simulations in" in capsys.readouterr().out
-    assert Path("again/tournament.csv").read_bytes() == Path("out/tournament.csv").read_bytes()
-
-
 def test_another_load_plays_only_what_is_new(played, recorded, capsys):
     """A further load needs its own simulations, and report runs of settings best over all loads."""
     before = len(lines("out"))
@@ -224,47 +181,10 @@ def test_policies_that_cannot_play_are_noted(here, recorded, capsys):
     assert {row["other"] for row in rows("out/tournament.csv")} == {"fixed_chain"}  # cast is itself
 
 
-def test_depths_stand_for_every_length(here, recorded):
-    rivals = "[{policy:fixed_chain,grid:{length:1..D}}]"
-    assert main(words(recorded, rivals=rivals, concurrency="[2]", domains="mixture")) == 0
-    tuned = {line["setting"] for line in lines("out") if line["split"] == "tuning"}
-    assert tuned == {f"length={n}" for n in range(1, 7)} | {"published"}  # 7 is the published one
-
-
-@pytest.fixture(scope="module")
-def config(recorded) -> dict:
-    return composed_jobs(words(recorded))[0]
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"candidate": "nobody"}, "tournament.candidate is 'nobody'; accepted:"),
-        ({"rivals": "nobody"}, "tournament.rivals is 'nobody'; accepted:"),
-        ({"rivals": [{"policy": "cast", "gird": {}}]}, "unknown key tournament.rivals[0].gird;"),
-        ({"rivals": ["cast", "cast"]}, "cast stands there twice"),
-        ({"rivals": [chain(length=3)]}, "tournament.rivals[0].grid is {'length': 3}; "),
-        ({"rivals": [chain(size=[3])]}, "unknown key policy.size"),
-        ({"profiles": ["b301"]}, "tournament.profiles is 'b301'; accepted:"),
-        ({"traces": "small"}, "tournament.traces is 'small'; accepted: null, or a list"),
-        ({"num_prompts": 8}, "tournament.num_prompts is 8; accepted: null, or more than twice"),
-    ],
-)
-def test_bad_settings_are_refused(config, change, message):
-    with pytest.raises(InputError) as error:
-        read_plan(config | {"tournament": config["tournament"] | change})
-    assert message in str(error.value)
-    assert "\n" not in str(error.value)
-
-
-def test_open_loops_and_damaged_stores_are_refused(here, recorded, capsys):
-    assert main([*words(recorded), "request_rate=5"]) == 2
-    assert "request_rate is 5; accepted with task=tournament: inf" in capsys.readouterr().err
-    Path("out").mkdir()
-    Path("out/tournament.jsonl").write_text('{"key": 1}\n')
-    assert main(words(recorded)) == 2
-    assert "line 1 is no result of task=tournament" in capsys.readouterr().err
-    assert Path("out/tournament.jsonl").read_text() == '{"key": 1}\n'
+def test_depths_stand_for_every_length():
+    (rival,) = read_rivals([{"policy": "fixed_chain", "grid": {"length": "1..D"}}])
+    tried = [one.setting for one in rival.entrants(9)]  # 7 is the published one
+    assert tried == ["published", *(f"length={n}" for n in (1, 2, 3, 4, 5, 6, 8, 9))]
 
 
 def test_a_result_depends_on_its_own_policy_alone():
@@ -287,22 +207,8 @@ def test_a_result_depends_on_its_own_policy_alone():
     assert len({sources(entry, {"_target_": target}) for target in targets}) == 2
 
 
-def test_the_seed_is_the_seed(config):
-    """Of every match, unless seeds are listed."""
-    node = config["tournament"] | {"seeds": None}
-    assert read_plan(config | {"seed": 7, "tournament": node}).seeds == (7,)
-    assert read_plan(config | {"seed": 7, "tournament": node | {"seeds": [3]}}).seeds == (3,)
-
-
-def test_memory_that_holds_no_request_is_named(here, recorded, capsys):
-    assert main([*words(recorded), "server.kv_tokens=16", "server.kv_block=8"]) == 2
-    printed = capsys.readouterr().err
-    assert printed.startswith("error: server.kv_tokens is 16 in blocks of 8: ")
-    assert printed.count("\n") == 1
-
-
-def test_the_server_of_the_command_line_plays(here, recorded, capsys):
-    """Two replicas of one slot serve four clients twice as fast; a workload file is refused."""
+def test_the_server_of_the_command_line_plays(here, recorded):
+    """Two replicas of one slot serve four clients twice as fast."""
     rate = {}
     for replicas in (1, 2):
         server = [f"server.replicas={replicas}", "server.max_num_seqs=1"]
@@ -310,6 +216,3 @@ def test_the_server_of_the_command_line_plays(here, recorded, capsys):
         assert main([*words(recorded, folder, concurrency="[4]"), *server]) == 0
         rate[replicas] = lines(folder)[-1]["result"]["output_throughput"]
     assert 1.5 < rate[2] / rate[1] < 2.5
-    assert main([*words(recorded, "out3"), "workload=file", "workload.path=x.csv"]) == 2
-    said = capsys.readouterr().err
-    assert "workload.path is 'x.csv'; accepted with task=tournament: null" in said
