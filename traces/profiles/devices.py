@@ -4,45 +4,47 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from traces.common.errors import InputError, bare, near
+from traces.common.errors import InputError, bare, refusal
+from traces.common.settings import S, Section, above, read, whole
 from traces.profiles.header import DTYPE_BYTES, ProfileHeader
 from traces.profiles.profile import LatencyProfile
 
 _HERE = Path(__file__).parent
 
 
-@dataclass(frozen=True, slots=True)
-class Gpu:
+Most = above(0, 1e9)
+Count = whole(1, 10**9)
+
+
+class Gpu(Section):
     """One device: dense TFLOP/s of the matrix units, GB/s and GB (10^9 bytes) of memory."""
 
-    name: str
-    peak_tflops: float
-    bandwidth_gb_s: float
-    memory_gb: float | None = None
+    name: str = "unnamed"
+    peak_tflops: Most
+    bandwidth_gb_s: Most
+    memory_gb: Most | None = None
     source: str = "given in the configuration"
 
 
-@dataclass(frozen=True, slots=True)
-class ModelShape:
+class ModelShape(Section):
     """A decoder: layers, widths, and billions of parameters. One without experts is dense."""
 
-    name: str
-    layers: int
-    hidden: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    params_b: float
-    active_params_b: float | None = None  # None: all of them
-    experts: int | None = None
-    experts_per_token: int | None = None
+    name: str = "unnamed"
+    layers: Count
+    hidden: Count
+    heads: Count
+    kv_heads: Count
+    head_dim: Count
+    params_b: Most
+    active_params_b: Most | None = None  # None: all of them
+    experts: Count | None = None
+    experts_per_token: Count | None = None
 
     @property
     def active_b(self) -> float:
@@ -88,61 +90,24 @@ def find_model(value: Any, key: str = "model") -> ModelShape:
     return model
 
 
+@cache
 def known(file: str) -> dict[str, Mapping[str, Any]]:
     """The entries of a shipped table, by name."""
-    return _read(file)
-
-
-@cache
-def _read(file: str) -> dict[str, Mapping[str, Any]]:
     return yaml.safe_load((_HERE / file).read_text(encoding="utf-8"))
 
 
-def _find(kind: type, file: str, value: Any, key: str) -> Any:
+def _find(kind: type[S], file: str, value: Any, key: str) -> S:
     if isinstance(value, kind):
         return value
-    table = _read(file)
-    if isinstance(value, str):
-        name = {bare(name): name for name in table}.get(bare(value))
-        if name is None:
-            found = near(value, table)
-            note = f"; near it: {', '.join(found)}" if found else ""
-            raise InputError(
-                f"{key} is {value!r}; accepted: {', '.join(table)}, or a mapping of "
-                f"{_listed(kind)}{note}"
-            )
-        return kind(name=name, **table[name])
-    if not isinstance(value, Mapping):
-        raise InputError(f"{key} is {value!r}; accepted: a name, or a mapping of {_listed(kind)}")
-    given = {"name": "unnamed", **value}
-    for name, number in given.items():
-        _check(kind, key, name, number)
-    missing = [f.name for f in fields(kind) if f.default is MISSING and f.name not in given]
-    if missing:
-        raise InputError(f"{key}.{missing[0]} is missing; accepted: {_listed(kind)}")
-    return kind(**given)
-
-
-def _check(kind: type, key: str, name: str, number: Any) -> None:
-    """Texts where texts belong, whole numbers where counts do; null only where it is a default."""
-    declared = {item.name: item for item in fields(kind)}
-    if name not in declared:
-        raise InputError(f"{key}.{name} is not a setting; accepted: {_listed(kind)}")
-    if declared[name].default is None and number is None:
-        return
-    whole = declared[name].type.startswith("int")
-    if declared[name].type == "str":
-        good, accepted = isinstance(number, str), "a text"
-    else:
-        types = int if whole else int | float
-        good = isinstance(number, types) and not isinstance(number, bool) and 0 < number <= 1e9
-        accepted = "a whole number above 0" if whole else "a number above 0"
-    if not good:
-        raise InputError(f"{key}.{name} is {number!r}; accepted: {accepted}")
-
-
-def _listed(kind: type) -> str:
-    return ", ".join(item.name for item in fields(kind) if item.name != "source")
+    if isinstance(value, Mapping):
+        return read(kind, value, f"{key}.")
+    table = known(file)
+    name = {bare(name): name for name in table}.get(bare(str(value)))
+    if name is None:
+        listed = ", ".join(name for name in kind.model_fields if name != "source")
+        accepted = f"{', '.join(table)}, or a mapping of {listed}"
+        raise InputError(refusal(key, value, accepted, table))
+    return kind(name=name, **table[name])
 
 
 # ---------------- Times that no device could reach: most likely in another unit.
@@ -186,9 +151,8 @@ def _bandwidth_gb_s(header: ProfileHeader) -> float | None:
     stated = header.device.bandwidth_gb_s
     if stated is not None:
         return stated
-    hardware = _words(header.hardware)
-    found = [gpu["bandwidth_gb_s"] for name, gpu in known("gpus.yaml").items()
-             if _words(name) <= hardware]  # fmt: skip
+    hardware, gpus = _words(header.hardware), known("gpus.yaml").items()
+    found = (gpu["bandwidth_gb_s"] for name, gpu in gpus if _words(name) <= hardware)
     return max(found, default=None)
 
 
