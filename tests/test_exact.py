@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,6 @@ from real_runner.app import main
 from real_runner.engine.engine import Settings
 from real_runner.engine.residual import make_verifier
 from real_runner.engine.walk import GreedyMatch, Walk
-from real_runner.models.small.load import load_pair
 from real_runner.recording.record import RecordPlan, corpus_prompts, record_in_memory
 from real_runner.serving.arena import Arena, plain_workload
 from real_runner.settings import with_fixed_sets
@@ -43,11 +41,6 @@ def _orders(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPECSIM_CACHE", str(tmp_path_factory.mktemp("orders")))
         yield
-
-
-@pytest.fixture(scope="module")
-def pair():
-    return load_pair()
 
 
 @pytest.fixture(scope="module")
@@ -124,28 +117,11 @@ def facts_of(rounds) -> Facts:
     return Facts(requests, {"step": np.arange(3)}, columns, 2)
 
 
-def planted(recording, index: int | None, row, outputs=None, tables=()):
-    """ROUNDS against themselves with one line replaced, taken away (row None) or added."""
-    rounds = list(ROUNDS)
-    rounds[slice(index, index if index is None else index + 1)] = (
-        [*rounds, row] if index is None else [row] if row else []
-    )
-    return compare_rounds(facts_of(ROUNDS), facts_of(rounds), recording, tables, outputs)
-
-
-def test_equal_rounds_do_not_differ(recording):
-    found = compare_rounds(facts_of(ROUNDS), facts_of(ROUNDS), recording)
-    assert (found.rounds, found.differing, found.first) == (6, 0, None)
-
-
-def test_a_changed_width_is_found_with_its_margin(recording):
-    found = planted(recording, 3, (1, 1, 6, 2, 2, 3))
-    assert (found.differing, found.first.request, found.first.round) == (1, 1, 1)
-    assert found.first.replayed == (6, 3, 2, 3)
-    assert found.first.live == (6, 2, 2, 3)
-    assert found.first.margin == 2.0  # of anchor 5, whose bonus could have been another
-    assert not found.first.near_tie
-    assert "round 1: replayed anchor 6, width 3" in str(found.first)
+def planted(recording, changes: dict, outputs=None, tables=()):
+    """ROUNDS against themselves with lines replaced, taken away (None) or added behind the last."""
+    rounds = dict(enumerate(ROUNDS)) | changes
+    kept = [rounds[at] for at in sorted(rounds) if rounds[at] is not None]
+    return compare_rounds(facts_of(ROUNDS), facts_of(kept), recording, tables, outputs)
 
 
 class Nodes:
@@ -155,82 +131,62 @@ class Nodes:
     size = np.full(10, 4)
 
 
-def test_the_cut_between_nodes_of_a_step_counts_and_gaps_elsewhere_do_not(recording):
+PLANTED = {  # what is changed, tables: request and round, replayed and live, margin
+    "a width, of which anchor 5's bonus could have been another": (
+        {3: (1, 1, 6, 2, 2, 3)}, (), (1, 1), (6, 3, 2, 3), (6, 2, 2, 3), 2.0,
+    ),
     # Step 1 verifies 2 nodes at anchor 2 and 3 at anchor 6: kept -.50002 and -1, left -1 and -3.
-    wide = planted(recording, 3, (1, 1, 6, 2, 2, 3), tables=[Nodes])
-    assert wide.first.margin == 0.0
-    assert wide.first.near_tie
-    # Step 0 verifies 3 at either anchor: kept -1, left -3; the 2e-5 between the first two is
-    # no excuse.
-    first = planted(recording, 1, (1, 0, 5, 3, 1, 2), tables=[Nodes])
-    assert first.first.margin == 2.0
-    assert not first.first.near_tie
+    "the cut between nodes of a step": (
+        {3: (1, 1, 6, 2, 2, 3)}, [Nodes], (1, 1), (6, 3, 2, 3), (6, 2, 2, 3), 0.0,
+    ),
+    # Step 0 verifies 3 at either anchor, kept -1, left -3: the 2e-5 before them is no excuse.
+    "gaps elsewhere than at the cut": (
+        {1: (1, 0, 5, 3, 1, 2)}, [Nodes], (1, 0), (5, 3, 0, 1), (5, 3, 1, 2), 2.0,
+    ),
+    "the first in the order of the replay, where nothing was accepted": (
+        {2: (0, 1, 2, 2, 0, 1), 1: (1, 0, 5, 3, 1, 2)}, (), (1, 0), (5, 3, 0, 1), (5, 3, 1, 2), 2.0,
+    ),
+    "a near tie, behind anchors 2 and 3": (
+        {2: (0, 1, 2, 2, 0, 1)}, (), (0, 1), (2, 2, 1, 2), (2, 2, 0, 1), 3e-5,
+    ),
+    "a missing round: anchor 9 itself (6.0), or what the round before emitted (3, 4 and 5)": (
+        {5: None}, (), (1, 2), (9, 1, 0, 1), (), 3.0,
+    ),
+    "a round too many, beyond the last anchor: the end that did not come": (
+        {6: (1, 2, 10, 1, 0, 1)}, (), (1, 3), (), (10, 1, 0, 1), 6.0,
+    ),
+}  # fmt: skip
 
 
-def test_the_first_difference_in_the_order_of_the_replay_is_reported(recording):
-    rounds = list(ROUNDS)
-    rounds[2], rounds[1] = (0, 1, 2, 2, 0, 1), (1, 0, 5, 3, 1, 2)
-    found = compare_rounds(facts_of(ROUNDS), facts_of(rounds), recording)
-    assert (found.differing, found.first.request, found.first.round) == (2, 1, 0)
-    assert found.first.margin == 2.0  # anchor 5 alone: nothing was accepted
+@pytest.mark.parametrize("case", PLANTED)
+def test_a_planted_difference_is_found_with_its_margin(recording, case):
+    changes, tables, place, replayed, live, margin = PLANTED[case]
+    found = planted(recording, changes, tables=tables)
+    assert found.differing == len({ROUNDS[min(at, 5)][0] for at in changes})
+    first = found.first
+    assert (first.request, first.round) == place
+    assert (first.replayed, first.live) == (replayed, live)
+    assert first.margin == pytest.approx(margin)
+    assert first.near_tie == (margin < 1e-3)
+    assert ("no round" in str(first)) == (not replayed or not live)
 
 
-def test_a_near_tie_is_told_by_its_margin(recording):
-    # Request 0 at anchor 2: tokens behind anchors 2 and 3, margins 3e-5 and .75.
-    found = planted(recording, 2, (0, 1, 2, 2, 0, 1))
-    assert found.first.margin == pytest.approx(3e-5)
-    assert found.first.near_tie
-
-
-def test_a_missing_round_is_found(recording):
-    found = planted(recording, 5, None)
-    assert (found.first.request, found.first.round) == (1, 2)
-    assert found.first.replayed == (9, 1, 0, 1)
-    assert found.first.live == ()
-    assert "live no round" in str(found.first)
-    # Anchor 9 itself (6.0), or what the round before emitted (3, 4 and 5).
-    assert found.first.margin == 3.0
-
-
-def test_a_round_too_many_is_found_beyond_the_last_anchor_too(recording):
-    found = planted(recording, None, (1, 2, 10, 1, 0, 1))
-    assert (found.first.request, found.first.round) == (1, 3)
-    assert found.first.replayed == ()
-    assert found.first.live == (10, 1, 0, 1)
-    assert found.first.margin == 6.0  # the end that did not come
+def test_equal_rounds_do_not_differ(recording):
+    found = planted(recording, {})
+    assert (found.rounds, found.differing, found.first) == (6, 0, None)
 
 
 def test_texts_can_differ_before_rounds_do(recording):
     text = recording.committed_tokens(0).tolist()
     other = [*text[:3], text[3] + 1, *text[4:]]  # the token behind anchor 2, a near tie
-    found = planted(recording, 4, (0, 2, 4, 3, 1, 1), [other, []])
+    found = planted(recording, {4: (0, 2, 4, 3, 1, 1)}, [other, []])
     assert found.first.round == 2
     assert found.first.margin == pytest.approx(3e-5)
-    assert planted(recording, 4, (0, 2, 4, 3, 1, 1), [text, []]).first.margin == pytest.approx(
-        min(MARGIN[2:5])  # of the round before, at anchors 2 and 3
-    )
+    found = planted(recording, {4: (0, 2, 4, 3, 1, 1)}, [text, []])
+    assert found.first.margin == pytest.approx(min(MARGIN[2:5]))  # of the round before
 
 
 # ---------------------------------------------------------------- the task
-
-
-@pytest.fixture
-def task(pair, monkeypatch, tmp_path, capsys):
-    """Run a small task=exact; (status, output)."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(exact, "load_live", lambda config: replace(pair))
-
-    def run(*words: str) -> tuple[int, str]:
-        status = main(
-            [
-                *("task=exact", "exact.domains=[arithmetic]", "exact.prompts_per_domain=4"),
-                *("exact.policies=[fixed_chain]", "exact.concurrency=[2]", "max_new_tokens=10"),
-                *words,
-            ]
-        )
-        return status, capsys.readouterr().out
-
-    return run
 
 
 class OnlyOne(GreedyMatch):
@@ -247,29 +203,25 @@ class OnlyOne(GreedyMatch):
         )
 
 
-def test_status_0_when_nothing_differs(task):
-    status, out = task()
-    assert status == 0
-    assert "runs that differ: 0" in out
-    assert "texts other than plain decoding's: 0" in out
+PLAIN = exact.plain_texts
+VERIFIER = {"real_runner.serving.arena.make_verifier": lambda temperature: OnlyOne()}
+TIED = {"real_runner.tasks.exact.NEAR_TIE": np.inf}
+TEXTS = {"real_runner.tasks.exact.plain_texts": lambda *of: [[*text, 7] for text in PLAIN(*of)]}
 
 
-def test_status_1_when_rounds_differ_but_not_from_a_near_tie(task, monkeypatch):
-    monkeypatch.setattr("real_runner.serving.arena.make_verifier", lambda temperature: OnlyOne())
-    status, out = task()
-    assert status == 1
-    assert "runs that differ: 1" in out
-    assert "texts other than plain decoding's: 0" in out
-    monkeypatch.setattr("real_runner.tasks.exact.NEAR_TIE", np.inf)
-    status, out = task()
-    assert status == 0
-    assert "runs that differ from a near tie on: 1" in out
-
-
-def test_status_1_when_texts_are_other_than_plain_decodings(task, monkeypatch):
-    plain = exact.plain_texts
-    monkeypatch.setattr(exact, "plain_texts", lambda *of: [[*t, 7] for t in plain(*of)])
-    status, out = task()
-    assert status == 1
-    assert "runs that differ: 0" in out
-    assert "texts other than plain decoding's: 2" in out
+@pytest.mark.parametrize(
+    ("patches", "status", "real", "ties", "texts"),
+    [({}, 0, 0, 0, 0), (VERIFIER, 1, 1, 0, 0), (VERIFIER | TIED, 0, 0, 1, 0), (TEXTS, 1, 0, 0, 2)],
+)
+def test_status_1_for_differences_that_are_no_near_ties(
+    loaded, here, capsys, monkeypatch, patches, status, real, ties, texts
+):
+    for name, value in patches.items():
+        monkeypatch.setattr(name, value)
+    words = ["task=exact", "exact.domains=[arithmetic]", "exact.prompts_per_domain=4"]
+    words += ["exact.policies=[fixed_chain]", "exact.concurrency=[2]", "max_new_tokens=10"]
+    assert main(words) == status
+    assert capsys.readouterr().out.endswith(
+        f"runs that differ: {real}, runs that differ from a near tie on: {ties}; texts other than "
+        f"plain decoding's: {texts}\n"
+    )

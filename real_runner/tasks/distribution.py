@@ -202,5 +202,5 @@ def two_sample(groups: list[tuple[Sample, Sample]]) -> TwoSample:
             rows = np.column_stack([rows, rest])
         if rows.shape[1] > 1 and rows.sum(1).all():
             found = chi2_contingency(rows, correction=False)
-            statistic, degrees = statistic + found.statistic, degrees + found.dof
+            statistic, degrees = statistic + float(found.statistic), degrees + found.dof
     return TwoSample(statistic, degrees, float(chi2.sf(statistic, degrees)) if degrees else 1.0)
