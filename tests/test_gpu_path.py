@@ -12,34 +12,24 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from real_runner.models.hub.drafter import CheckpointDrafter
+from real_runner.probing import shapes
 from real_runner.probing.profile import file_name, short_name
 from real_runner.probing.shapes import SHAPES, random_pair
-from real_runner.tasks import gpu
+from real_runner.tasks import gpu, validate
 from simulator.cost import StepCost, read_profile
 
 ROOT = Path(__file__).parents[1]
 CPU = torch.device("cpu")
 TINY = [
-    "device=cpu",
-    "probe.batches=[1,2]",
-    "probe.packed_per_request=[1,3]",
-    "probe.prefixes=[12]",
-    "probe.prompt_tokens=[6]",
-    "probe.warmup=1",
-    "probe.repeats=2",
+    *("device=cpu", "probe.batches=[1,2]", "probe.packed_per_request=[1,3]"),
+    *("probe.prefixes=[12]", "probe.prompt_tokens=[6]", "probe.warmup=1", "probe.repeats=2"),
 ]
 FEW = [
-    "dtype=float32",
-    "validate.policies=[autoregressive,fixed_chain]",
-    "validate.concurrency=[1]",
-    "validate.domains=[arithmetic]",
-    "validate.prompts_per_domain=4",
-    "validate.repeats=1",
-    "validate.batches=[1]",
-    "validate.packed_per_request=[1,8]",
-    "max_new_tokens=24",
-    "validate.prefixes=[40]",
-    "validate.prompt_tokens=[16]",
+    *("dtype=float32", "validate.policies=[autoregressive,fixed_chain]", "max_new_tokens=24"),
+    *("validate.concurrency=[1]", "validate.domains=[arithmetic]", "validate.repeats=1"),
+    *("validate.prompts_per_domain=4", "validate.batches=[1]", "validate.prefixes=[40]"),
+    *("validate.packed_per_request=[1,8]", "validate.prompt_tokens=[16]"),
     "validate.probe_repeats=1",
 ]
 SURFACES = Path("traces/latency")
@@ -80,8 +70,10 @@ def test_a_surface_in_several_calls(here, capsys):
 
 def test_all_steps_in_one_go(here, monkeypatch, capsys):
     """Surfaces call after call and a validation; then there is nothing to do."""
+    for name, count in (("WARMUP", 2), ("FITTED", 4), ("FEWEST", 8)):
+        monkeypatch.setattr(validate, name, count)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))  # of the process that draws the figure
-    words = ["shape=tiny", "mode=graphs", *TINY, *FEW, "probe.time_s=0.2"]
+    words = ["shape=tiny", "mode=graphs", *TINY, *FEW, "probe.time_s=2"]
     assert gpu.main(["list", *words]) == 0
     assert [line.split()[:3] for line in capsys.readouterr().out.splitlines()] == [
         ["to", "do", "surface"],
@@ -153,14 +145,9 @@ def test_without_a_gpu_it_says_so(here, capsys):
 
 def test_the_steps_are_the_issue_of_shapes_and_modes():
     more = {"device": "cpu"}
-    names = [step.name for step in gpu.steps_of("list", more)]
-    assert names == [
-        "surface shape=qwen3_4b mode=eager",
-        "surface shape=qwen3_4b mode=graphs",
-        "surface shape=qwen3_8b mode=eager",
-        "surface shape=qwen3_8b mode=graphs",
-        "validate mode=eager",
-        "validate mode=graphs",
+    surfaces = [f"surface shape=qwen3_{size}" for size in ("4b", "8b")]
+    assert [step.name for step in gpu.steps_of("list", more)] == [
+        f"{kind} mode={mode}" for kind in (*surfaces, "validate") for mode in ("eager", "graphs")
     ]
     (step,) = gpu.steps_of("surface", more | {"shape": "qwen3_8b", "mode": "graphs"})
     assert step.words["probe.batches"] == "[1,2,4,8,16,32,64,128,256]"
@@ -168,17 +155,10 @@ def test_the_steps_are_the_issue_of_shapes_and_modes():
     assert float(step.words["probe.time_s"]) < 540  # nine minutes, with room for the last cell
 
 
-@pytest.mark.parametrize(
-    ("gpu_name", "name"),
-    [
-        ("NVIDIA H200", "h200"),
-        ("NVIDIA H100 80GB HBM3", "h100_80gb_hbm3"),
-        ("NVIDIA A100-SXM4-80GB", "a100_sxm4_80gb"),
-        ("NVIDIA GeForce RTX 4090", "rtx_4090"),
-    ],
-)
-def test_files_are_called_after_the_gpu(gpu_name, name):
-    assert file_name(gpu_name) == name
+def test_files_are_called_after_the_gpu():
+    assert file_name("NVIDIA H200") == "h200"
+    assert file_name("NVIDIA A100-SXM4-80GB") == "a100_sxm4_80gb"
+    assert file_name("NVIDIA GeForce RTX 4090") == "rtx_4090"
     assert short_name(CPU) == "cpu"
 
 
@@ -193,9 +173,6 @@ def test_files_are_called_after_the_gpu(gpu_name, name):
 )
 def test_real_shapes_have_the_published_size(name, billions, drafter):
     """On the meta device: no weights are made."""
-    from real_runner.models.hub.drafter import CheckpointDrafter
-    from real_runner.probing import shapes
-
     shape = SHAPES[name]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shapes, "_filled", lambda model, noise: model)
