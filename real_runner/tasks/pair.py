@@ -8,7 +8,6 @@ from typing import Any
 
 import traces
 from real_runner.models.loading import load_live
-from real_runner.models.small.load import SHIPPED, load_pair
 from real_runner.recording.record import corpus_prompts, record
 from real_runner.recording.texts import Prompt
 from real_runner.serving.prompts import prompt_lines, record_plan, record_prompts
@@ -52,5 +51,7 @@ def run_record(config: Mapping[str, Any], live: LiveSettings, log: Log) -> None:
 
 def run_evaluate(config: Mapping[str, Any], live: LiveSettings, log: Log) -> None:
     """Print the figures of the model card, from the weights in `pair`, recordings in `output`."""
+    from real_runner.models.small.load import SHIPPED, load_pair
+
     pair = load_pair(Path(live.pair or SHIPPED))
     evaluate(pair, Path(live.output or DATA), live.size, log)
