@@ -6,6 +6,7 @@ then decides on this tree's arrays instead of a table's.
 
 from __future__ import annotations
 
+import copy
 import heapq
 import math
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from simulator.orders import ABSENT, BlockScores, DraftHead, build_block
 from tests.reference import (
     Node,
     RawScores,
@@ -23,6 +25,7 @@ from tests.reference import (
     calibrated,
     chain,
     lister,
+    shaped,
 )
 
 MOST = math.log((1 - 1e-9) / 1e-9)  # logit of the largest q that is told from 1
@@ -59,6 +62,7 @@ def layers(
     nodes: int,
     depth_cap: int | None = None,
     min_gain: float | None = None,
+    scores: str = "auto",
 ) -> Tree:
     """EAGLE-2, PCTree and OPT-Tree: the best `beam` nodes of a layer get children, all are ranked.
 
@@ -66,7 +70,7 @@ def layers(
     nodes so far; a layer that adds no more than `min_gain` is the last.
     """
     tree = Tree(Node(raw.anchor_token(anchor)))
-    listed, pool, frontier, mass = lister(raw, anchor, "auto", branch), [], [tree.root], 0.0
+    listed, pool, frontier, mass = lister(raw, anchor, scores, branch), [], [tree.root], 0.0
     for _ in range(min(depth_cap or raw.depths, raw.depths)):
         layer = [
             Node(token, parent, parent.depth + 1, rank, parent.score + logq)
@@ -119,7 +123,10 @@ def log_sigmoid(x: float) -> float:
 
 def drafted(order: Any, raw: RawScores, anchor: int) -> Tree:
     """The whole tree of an order, told by its own settings."""
-    kind = type(order).__name__
+    kind, cap = type(order).__name__, getattr(order, "depth_cap", None)
+    if cap:
+        raw = copy.copy(raw)
+        raw.depths = cap
     if kind == "ChainOrder":
         return chain(raw, anchor, order.length or raw.depths)
     if kind == "ScoredChain":
@@ -127,14 +134,72 @@ def drafted(order: Any, raw: RawScores, anchor: int) -> Tree:
     if kind == "MarginalOrder":
         branch = order.branch or order.nodes
         return by_ranks(raw, anchor, order.nodes, order.scores, branch)
+    if kind == "BeamOrder":
+        shape = {"branch": order.branch, "beam": order.beam, "nodes": order.nodes}
+        return layers(raw, anchor, **shape, min_gain=order.min_gain, scores=order.scores)
     if kind == "ShapeOrder":
         return listed_tree(raw, anchor, order.parents, order.ranks)
+    if kind == "StaticOrder":
+        tail = [1] * (raw.depths - len(order.widths or ())) if order.tail_chain else []
+        levels = [(width, width) for width in [*(order.widths or ()), *tail]]
+        if order.branching:
+            levels = [(None, branch) for branch in order.branching]
+        return shaped(raw, anchor, levels, order.scores)
     if kind == "BestFirstOrder":
         key = {"depth": by_depth, "tick": by_push}[order.ties]
         edge = (lambda logq: calibrated(logq, *order.platt)) if order.platt else float
         shape = {"branch": order.branch, "least": order.floor, "scores": order.scores}
         return best_first(raw, anchor, order.nodes, key=key, edge=edge, **shape)
     raise NotImplementedError(f"no explicit tree of {kind}")
+
+
+def check_rows(table, recording, order, step: int = 1) -> None:
+    """Every `step`-th row of the table is the order's explicit tree, hit ranks are its walk."""
+    raw = RawScores(recording.arrays, recording.meta)
+    for anchor in range(0, recording.num_anchors, step):
+        tree = drafted(order, raw, anchor)
+        nodes, count = tree.nodes, len(tree.nodes)
+        assert table.size[anchor] == count
+        for name in ("token", "depth"):
+            expected = [getattr(node, name) for node in nodes]
+            assert getattr(table, name)[anchor, :count].tolist() == expected, (name, anchor)
+        assert table.parent[anchor, :count].tolist() == [node.parent.place for node in nodes]
+        scores = [node.score for node in nodes]
+        np.testing.assert_allclose(table.score[anchor, :count], scores, rtol=0, atol=1e-9)
+        assert (table.score[anchor, count:] == -np.inf).all()
+        assert (table.parent[anchor, count:] == -1).all()
+        node, ranks = tree.root, []
+        for token in recording.realised(np.array([anchor]))[0].tolist():
+            below = node.children if node else []
+            node = next((child for child in below if child.token == token), None)
+            ranks.append(node.place + 1 if node else ABSENT)
+        assert table.hit_rank[anchor].tolist() == ranks
+
+
+def blocks_of(recording, anchors):
+    """The anchors as live blocks: a pool, or hidden states and logits of one head."""
+    if recording.encoding == "pool":
+        yield BlockScores(recording["pool_token"][anchors], recording["pool_logprob"][anchors])
+        return
+    head, token = DraftHead.of(recording), recording.anchor_tokens(anchors)
+    hidden = recording["hidden"][anchors]
+    yield BlockScores(hidden=hidden, head=head, anchor_token=token)
+    yield BlockScores(logits=head.logits(hidden), head=head, anchor_token=token)
+
+
+def check_live(table, recording, order) -> None:
+    """Blocks of the anchors 40, 3 and 17 get the rows of the recording's table."""
+    anchors = np.array([40, 3, 17])
+    for block in blocks_of(recording, anchors):
+        live = build_block(order, block, recording.realised(anchors))
+        for name in ("token", "parent", "depth", "size", "hit_rank", "ties"):
+            one, other = getattr(live, name), getattr(table, name)
+            assert (one.dtype, one.shape[1:]) == (other.dtype, other.shape[1:]), name
+            assert (one == other[anchors]).all(), name
+        np.testing.assert_allclose(live.score, table.score[anchors], rtol=0, atol=1e-9)
+    unknown = build_block(order, block)
+    assert (unknown.hit_rank == ABSENT).all()  # nothing realised yet
+    assert (unknown.token == live.token).all()
 
 
 def as_arrays(trees: Sequence[Tree], most: int) -> dict[str, np.ndarray]:

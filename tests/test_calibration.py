@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from simulator.calibration.platt import Platt, ece, fit_platt, platt_edges
+from simulator.calibration.fit import platt_edges
+from simulator.calibration.maps import Platt, ece, fit_platt
 from simulator.orders import BestFirstOrder, build_order
 from tests.synthetic import make_geometric, make_hidden, make_pool
 from traces import InputError

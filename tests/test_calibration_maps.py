@@ -9,18 +9,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from simulator.calibration.edge_map import EdgeMap, fit_edge_map
-from simulator.calibration.fit import fit_calibration
-from simulator.calibration.isotonic import (
+from simulator.calibration.fit import fit_calibration, platt_edges, tree_nodes
+from simulator.calibration.maps import (
     LEAST,
     MAX_KNOTS,
+    EdgeMap,
     IsotonicMap,
+    Platt,
+    fit_edge_map,
     fit_isotonic,
     merged,
     pooled,
 )
-from simulator.calibration.platt import Platt, platt_edges
-from simulator.calibration.tree_nodes import tree_nodes
 from simulator.orders import BestFirstOrder, build_order
 from simulator.orders.table import ABSENT
 from tests.synthetic import make_hidden, make_pool
@@ -310,7 +310,7 @@ def test_more_pools_than_knots_are_merged():
 )
 def test_curves_that_are_none(sigma, survival, says):
     with pytest.raises(InputError, match=says):
-        IsotonicMap(sigma, survival)
+        IsotonicMap(sigma=sigma, survival=survival)
 
 
 @pytest.mark.parametrize("label", [[0, 0], []])

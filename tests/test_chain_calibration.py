@@ -15,7 +15,7 @@ from simulator.calibration.chain import (
     mean_survival,
     sequential_scaling,
 )
-from simulator.calibration.platt import ece
+from simulator.calibration.maps import ece
 from simulator.orders import ChainOrder
 from simulator.orders.families.scored_chain import ScoredChain
 from tests.confidence import with_confidence

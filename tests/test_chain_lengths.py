@@ -154,15 +154,16 @@ def test_tables_hold_at_their_edges():
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ([], "policy.table is empty"),
-        ([[2, None, 3]], r"policy.table\[0\] begins at batch 2 and leaves a gap; accepted: 1"),
-        ([[1, 4, 3], [6, None, 1]], r"table\[1\] begins at batch 6 and leaves a gap; accepted: 5"),
-        ([[1, 4, 3], [4, None, 1]], r"table\[1\] begins at batch 4 and overlaps the one before;"),
+        ([], r"policy.table is \[\]; accepted: a list of \[first batch"),
+        ([[2, None, 3]], r"policy.table\[0\].first is 2; accepted: 1, without gap"),
+        ([[1, 4, 3], [6, None, 1]], r"table\[1\].first is 6; accepted: 5"),
+        ([[1, 4, 3], [4, None, 1]], r"table\[1\].first is 4; accepted: 5"),
         ([[1, None, 3], [5, 6, 1]], "accepted: nothing behind a range without limit"),
         ([[1, 4]], r"policy.table\[0\] is \[1, 4\]; accepted: \[first batch"),
-        ([[1, 0, 3]], r"policy.table\[0\] is \[1, 0, 3\]"),
-        ([[1, None, -1]], r"policy.table\[0\] is"),
-        ([[1, None, 1.5]], r"policy.table\[0\] is"),
+        ([[1, 0, 3]], r"policy.table\[0\].last is 0; accepted: a whole number from 1"),
+        ([[1, 4, 3], [5, 4, 3]], r"policy.table\[1\].last is 4; accepted: 5 or more, or null"),
+        ([[1, None, -1]], r"policy.table\[0\].length is -1"),
+        ([[1, None, 1.5]], r"policy.table\[0\].length is 1.5"),
         ([3], r"policy.table\[0\] is 3"),
     ],
 )
@@ -173,9 +174,9 @@ def test_tables_are_checked(table, message):
 
 def test_tables_must_reach_the_largest_batch_and_fit_the_recording():
     lab = make_lab(make_recording("pool"), max_batch=16)
-    with pytest.raises(InputError, match="policy.table ends at batch 8; accepted: 16, the largest"):
+    with pytest.raises(InputError, match=r"policy.table\[0\].last is 8; accepted: 16, the largest"):
         prepared(BatchSchedule([[1, 8, 3]]), lab)
-    with pytest.raises(InputError, match=r"table\[0\] length is 8; accepted: up to 7, the draft"):
+    with pytest.raises(InputError, match=r"table\[0\].length is 8; accepted: up to 7, the draft"):
         prepared(BatchSchedule([[1, None, 8]]), lab)
     prepared(BatchSchedule([[1, 16, 3]]), lab)
 
@@ -243,13 +244,22 @@ def test_sglang_starts_a_tier_at_zero_with_the_average_of_its_first_probe():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"tiers": []}, r"policy.tiers has min_batch \[\]; accepted: rising, from 1"),
-        ({"tiers": [{"min_batch": 2, "lengths": [1], "down": 0}]}, "accepted: rising, from 1"),
-        ({"tiers": [{"min_batch": 1, "lengths": [1]}]}, r"policy.tiers\[0\] is"),
-        ({"tiers": [{"min_batch": 1, "lengths": [3, 1], "down": 0}]}, r"policy.tiers\[0\] is"),
-        ({"tiers": [{"min_batch": 1, "lengths": [], "down": 0}]}, r"policy.tiers\[0\] is"),
-        ({"tiers": [{"min_batch": 1, "lengths": [-1], "down": 0}]}, r"policy.tiers\[0\] is"),
-        ({"tiers": [{"min_batch": 1, "lengths": [1], "down": "x"}]}, r"policy.tiers\[0\] is"),
+        ({"tiers": []}, r"policy.tiers is \[\]; accepted: a list of {min_batch"),
+        (
+            {"tiers": [{"min_batch": 2, "lengths": [1], "down": 0}]},
+            r"policy.tiers is \[2\]; acc",
+        ),
+        ({"tiers": [{"min_batch": 1, "lengths": [1]}]}, r"policy.tiers\[0\].down is missing"),
+        (
+            {"tiers": [{"min_batch": 1, "lengths": [3, 1], "down": 0}]},
+            r"lengths is \[3, 1\]",
+        ),
+        ({"tiers": [{"min_batch": 1, "lengths": [], "down": 0}]}, r"tiers\[0\].lengths is \[\]"),
+        (
+            {"tiers": [{"min_batch": 1, "lengths": [-1], "down": 0}]},
+            r"lengths is \[-1\]",
+        ),
+        ({"tiers": [{"min_batch": 1, "lengths": [1], "down": "x"}]}, r"tiers\[0\].down is 'x'"),
         ({"tiers": [4]}, r"policy.tiers\[0\] is 4"),
         ({"weight": 2}, "policy.weight is 2"),
         ({"interval": 0}, "policy.interval is 0"),

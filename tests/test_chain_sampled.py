@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from simulator.calibration.chain import calibrated_chain
-from simulator.calibration.platt import ece
+from simulator.calibration.maps import ece
 from simulator.orders.families.sampled import SampledOrder
 from simulator.orders.families.scored_chain import ScoredChain
 from simulator.policies.adaptive_verification import AdaptiveVerification

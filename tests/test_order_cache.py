@@ -115,7 +115,7 @@ def test_tables_are_read_only(recordings):
 
 def test_import_is_light():
     code = (
-        "import sys, simulator.orders, simulator.calibration.platt;"
+        "import sys, simulator.orders, simulator.calibration.maps;"
         "print([m for m in ('numba', 'torch', 'pandas', 'matplotlib') if m in sys.modules])"
     )
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Orders against an explicit heap, shapes by hand, ties, limits."""
+"""Orders of every family against explicit trees, by hand, live and replayed; ties, limits."""
 
 from __future__ import annotations
 
@@ -10,68 +10,124 @@ from simulator.orders import (
     BestFirstOrder,
     BlockScores,
     ChainOrder,
+    DraftHead,
     StaticOrder,
     build_block,
     build_order,
-    cache,
+    order_table,
 )
-from simulator.orders.shape import static_shape
+from simulator.orders.families.beam import BeamOrder
+from simulator.orders.families.marginal import MarginalOrder
+from simulator.orders.families.shaped import ShapeOrder
+from simulator.orders.specs import static_shape
 from simulator.orders.table import ARRAYS
-from tests import naive_orders as naive
-from tests.naive_trees import check_rows
 from tests.order_recordings import order_recordings
+from tests.reference_orders import check_live, check_rows
 from tests.synthetic import make_pool, make_tree
 from traces import InputError
 
 PUBLISHED = (0.6684, -0.4587)  # TreeSpark's Platt constants, Qwen3-4B
-
-
-def _rng(seed: int = 0) -> np.random.Generator:
-    return np.random.default_rng(seed)
+ODD = ((-1, 0, -1, 0, 1, 2, 5), (1, 0, 0, 2, 1, 0, 0))  # rank 1 of the anchor before rank 0
 
 
 @pytest.fixture(scope="module")
 def recordings():
-    return order_recordings()
+    rng = np.random.default_rng(9)
+    half = make_pool(rng, lengths=[12] * 6, dtype="float16", pool=6, vocab=12, noise=0.1)
+    return order_recordings() | {"half pool": half}
 
 
-BEST_FIRST = [
-    ("pool", {}, "marginal"),
-    ("pool", {"nodes": 20, "branch": 3, "depth_cap": 3, "ties": "tick"}, "marginal"),
-    ("hidden", {"nodes": 40}, "parent"),
-    ("hidden", {"nodes": 40, "ties": "tick", "platt": PUBLISHED}, "parent"),
-    ("hidden", {"nodes": 24, "branch": 4, "scores": "marginal"}, "marginal"),
-    ("hidden", {"nodes": 24, "branch": 4, "scores": "marginal_biased"}, "marginal_biased"),
-    ("tied pool", {"nodes": 50, "branch": 5}, "marginal"),
-    ("tied pool", {"nodes": 50, "branch": 5, "ties": "tick"}, "marginal"),
-    ("tied hidden", {"nodes": 40, "branch": 6}, "parent"),
-    ("tied hidden", {"nodes": 40, "branch": 6, "ties": "tick"}, "parent"),
+def marginal(nodes, **more) -> BestFirstOrder:
+    return BestFirstOrder(nodes=nodes, scores="marginal", **more)
+
+
+def biased(nodes, **more) -> BestFirstOrder:
+    return BestFirstOrder(nodes=nodes, scores="marginal_biased", **more)
+
+
+CASES = [
+    ("pool", BestFirstOrder()),
+    ("pool", BestFirstOrder(nodes=20, branch=3, depth_cap=3, ties="tick")),
+    ("hidden", BestFirstOrder(nodes=40)),
+    ("hidden", BestFirstOrder(nodes=40, ties="tick", platt=PUBLISHED)),
+    ("hidden", marginal(24, branch=4)),
+    ("hidden", biased(24, branch=4)),
+    ("tied pool", BestFirstOrder(nodes=50, branch=5)),
+    ("tied pool", BestFirstOrder(nodes=50, branch=5, ties="tick")),
+    ("tied hidden", BestFirstOrder(nodes=40, branch=6)),
+    ("tied hidden", BestFirstOrder(nodes=40, branch=6, ties="tick")),
+    ("pool", ChainOrder()),
+    ("hidden", ChainOrder()),
+    ("hidden", ChainOrder(2)),
+    ("pool", StaticOrder(widths=(8, 4, 2))),
+    ("hidden", StaticOrder(branching=(3, 2, 2))),
+    ("tied hidden", StaticOrder(widths=(8, 4, 2))),
+    ("pool", MarginalOrder(40)),
+    ("pool", MarginalOrder(15, depth_cap=2, branch=3)),
+    ("half pool", MarginalOrder(400)),
+    ("tied pool", MarginalOrder(50)),
+    ("hidden", MarginalOrder(30)),
+    ("hidden", MarginalOrder(30, scores="marginal_biased")),
+    ("hidden", MarginalOrder(9, scores="marginal_biased", branch=2)),
+    ("tied hidden", MarginalOrder(12)),
+    ("pool", BeamOrder(3, 2, 10)),
+    ("hidden", BeamOrder(4, 4, 15)),
+    ("hidden", BeamOrder(10, 10, 59, depth_cap=3)),
+    ("hidden", BeamOrder(3, 5, 12, scores="marginal_biased")),
+    ("hidden", BeamOrder(3, 3, 12, scores="marginal")),
+    ("hidden", BeamOrder(20, 20, 20, min_gain=0.5)),
+    ("hidden", BeamOrder(6, 2, 200)),
+    ("half pool", BeamOrder(4, 3, 20)),
+    ("half pool", BeamOrder(5, 5, 5, min_gain=0.3)),
+    ("tied pool", BeamOrder(4, 4, 40)),
+    ("tied pool", BeamOrder(2, 9, 5)),
+    ("pool", ShapeOrder(*ODD, prefixes=(3,))),
+    ("hidden", ShapeOrder(*ODD, prefixes=(3,))),
+    ("tied hidden", ShapeOrder(*ODD, prefixes=(3,))),
 ]
 
 
-@pytest.mark.parametrize(("name", "options", "kind"), BEST_FIRST)
-def test_best_first_is_the_explicit_heap(recordings, name, options, kind):
+@pytest.mark.parametrize(("name", "spec"), CASES)
+def test_replayed_and_live_orders_are_the_explicit_trees(recordings, name, spec):
     recording = recordings[name]
-    table = build_order(BestFirstOrder(**options), recording)
-    given = {"cap" if k == "depth_cap" else k: v for k, v in options.items() if k != "scores"}
-
-    def reference(anchor):
-        return naive.best_first(recording, anchor, kind=kind, **given)
-
-    check_rows(table, recording, reference, step=3)
-
-
-@pytest.mark.parametrize("name", ["tied pool", "tied hidden"])
-def test_exact_ties_are_counted(recordings, name):
-    table = build_order(BestFirstOrder(branch=5), recordings[name])
+    table = build_order(spec, recording)
+    check_rows(table, recording, spec, step=3)
+    check_live(table, recording, spec)
     equal = (table.score[:, 1:] == table.score[:, :-1]) & np.isfinite(table.score[:, 1:])
     assert table.ties.tolist() == equal.sum(axis=1).tolist()
-    assert table.ties.sum() > 5 * len(table.ties)
+    exists = np.arange(table.max_nodes) < table.size[:, None]
+    assert (np.isfinite(table.score) == exists).all()
+    assert table.nested == spec.nested == (type(spec) not in (StaticOrder, ShapeOrder))
+    if table.nested:
+        assert table.widths_allowed() is None
+        assert (table.score[:, 1:] <= table.score[:, :-1]).all()
+    anchors = np.arange(len(table.anchors))
+    for width in (0, 1, table.max_nodes):  # accepted(w) counts the path nodes in the prefix
+        expected = (table.hit_rank <= width).sum(axis=1)
+        assert (table.accepted(anchors, width) == expected).all()
+        assert (table.accepted(anchors, np.full(len(anchors), width)) == expected).all()
+
+
+def test_recordings_with_ties_have_them(recordings):
+    for name, spec in (
+        ("tied pool", BestFirstOrder(branch=5)),
+        ("tied hidden", BestFirstOrder(branch=5)),
+        ("half pool", MarginalOrder(400)),
+    ):
+        assert build_order(spec, recordings[name]).ties.sum() > 100
+    assert build_order(ShapeOrder(*ODD, prefixes=(3,)), recordings["pool"]).widths_allowed() == (3,)
+
+
+# ---------------------------------------------------------------- by hand
+
+
+def block(token, logq, spec):
+    return build_block(spec, BlockScores(np.array(token), np.array(logq)))
 
 
 def test_the_shallower_of_two_equal_scores_comes_first():
     # A -1, B -2; below both C -1, D -3. AC ties with B at -2 and is deeper.
-    table = _pool_block([[[0, 1], [2, 3]]], [[[-1.0, -2.0], [-1.0, -3.0]]], branch=2)
+    table = block([[[0, 1], [2, 3]]], [[[-1.0, -2.0], [-1.0, -3.0]]], BestFirstOrder(branch=2))
     assert table.token[0].tolist() == [0, 1, 2, 2, 3, 3]
     assert table.score[0].tolist() == [-1, -2, -2, -3, -4, -5]
     assert table.parent[0].tolist() == [-1, -1, 0, 1, 0, 1]
@@ -84,82 +140,114 @@ def test_tick_puts_an_earlier_push_before_a_shallower_node():
     # by the pop of 1; but (1, 5) is shallower.
     token = [[[0, 1, 4], [2, 5, 6], [7, 8, 9]]]
     logq = [[[-0.5, -1.5, -2.5], [-0.5, -1.0, -9.0], [-1.5, -9.0, -9.0]]]
-    by_depth = _pool_block(token, logq, branch=3, nodes=7)
-    by_tick = _pool_block(token, logq, branch=3, nodes=7, ties="tick")
+    by_depth = block(token, logq, BestFirstOrder(branch=3, nodes=7))
+    by_tick = block(token, logq, BestFirstOrder(branch=3, nodes=7, ties="tick"))
     assert by_depth.score[0].tolist() == [-0.5, -1, -1.5, -1.5, -2, -2.5, -2.5]
     assert by_depth.token[0].tolist() == [0, 2, 1, 5, 2, 4, 5]
     assert by_tick.token[0].tolist() == [0, 2, 1, 5, 2, 4, 7]
 
 
-def _pool_block(token, logq, **options):
-    scores = BlockScores(np.array(token), np.array(logq))
-    return build_block(BestFirstOrder(**options), scores)
+def test_ddtrees_equal_scores_go_to_the_smaller_tuple_of_ranks():
+    # (0,) -1, (1,) -2, (0, 0) -2, (0, 1) -2, (0, 0, 0) -2: prefixes first, then rank by rank,
+    # so (1,) is last although it is the shallowest. CAST's rule would take it second.
+    logq = [[[-1.0, -2.0], [-1.0, -1.0], [0.0, -9.0]]]
+    token = [[[0, 1], [2, 3], [4, 5]]]
+    table = block(token, logq, MarginalOrder(8))
+    assert table.token[0, :6].tolist() == [0, 2, 4, 3, 4, 1]
+    assert table.parent[0, :6].tolist() == [-1, 0, 1, 0, 3, -1]
+    by_depth = block(token, logq, BestFirstOrder(nodes=8, branch=2))
+    assert by_depth.token[0, :2].tolist() == [0, 1]
 
 
-@pytest.mark.parametrize("name", ["pool", "hidden", "tied pool", "tied hidden"])
-@pytest.mark.parametrize("platt", [None, PUBLISHED])
-def test_prefixes_are_closed_and_scores_fall(recordings, name, platt):
-    spec = BestFirstOrder(platt=platt, branch=5)
-    table = build_order(spec, recordings[name])
-    assert table.nested
-    assert spec.nested
-    index = np.arange(table.max_nodes)
-    assert (table.parent < index).all()
-    exists = index < table.size[:, None]
-    assert (np.isfinite(table.score) == exists).all()
-    assert (table.score[:, 1:] <= table.score[:, :-1]).all()
-    above = np.take_along_axis(table.score, np.maximum(table.parent, 0).astype(int), axis=1)
-    rooted = table.parent < 0
-    assert (table.score <= np.where(rooted, 0, above))[exists].all()
-    for width in (0, 1, 7, table.max_nodes):  # accepted(w) counts the path nodes in the prefix
-        anchors = np.arange(len(table.anchors))
-        expected = (table.hit_rank <= width).sum(axis=1)
-        assert (table.accepted(anchors, width) == expected).all()
-        assert (table.accepted(anchors, np.full(len(anchors), width)) == expected).all()
+def test_beam_by_hand():
+    # Depth 1: a -1, b -2, c -3 (c is not in the frontier). Depth 2: d -1, e -1.5 below a and b.
+    # Pool: a -1, b -2, c -3, ad -2, ae -2.5, bd -3, be -3.5; c is shallower than bd.
+    logq = [[[-1.0, -2.0, -3.0], [-1.0, -1.5, -9.0]]]
+    table = block([[[0, 1, 2], [3, 4, 5]]], logq, BeamOrder(branch=3, beam=2, nodes=7))
+    assert table.token[0].tolist() == [0, 1, 3, 4, 2, 3, 4]
+    assert table.parent[0].tolist() == [-1, -1, 0, 0, -1, 1, 1]
+    assert table.score[0].tolist() == [-1, -2, -2, -2.5, -3, -3, -3.5]
+    assert table.ties[0] == 2
 
 
-@pytest.mark.parametrize("name", ["pool", "hidden"])
-def test_chain_is_the_argmax_chain(recordings, name):
-    recording = recordings[name]
-    table = build_order(ChainOrder(), recording)
-    assert table.max_nodes == recording.depths
-    for anchor in range(0, recording.num_anchors, 5):
-        token, score = int(recording.anchor_tokens(np.array([anchor]))[0]), 0.0
-        for depth in range(recording.depths):
-            tokens, logq = naive.law(recording, anchor, depth + 1, token)
-            token, score = tokens[0], score + logq[0]
-            assert table.token[anchor, depth] == token
-            assert table.score[anchor, depth] == pytest.approx(score, abs=1e-9)
-            assert table.parent[anchor, depth] == depth - 1
-    short = build_order(ChainOrder(2), recording)
-    assert (short.token == table.token[:, :2]).all()
-    assert short.hit_rank[:, 2:].min() == ABSENT
+def test_min_gain_ends_with_the_layer_that_gains_too_little():
+    # Best two path products: .8 + .1, then .8 + .64, then .8 + .64 again at a gain of 0.
+    logq, token = np.log([[[0.8, 0.1], [0.8, 0.1], [0.5, 0.1], [0.5, 0.1]]]), np.arange(8)
+    for gain, depth in (
+        (0.95, 1),
+        (0.9 - 1e-9, 2),
+        (0.54 + 1e-9, 2),
+        (0.54 - 1e-9, 3),
+        (0.0, 3),
+        (None, 4),
+    ):
+        spec = BeamOrder(branch=2, beam=2, nodes=2**4, min_gain=gain)
+        assert block(token.reshape(1, 4, 2), logq, spec).depth.max() == depth
 
 
-@pytest.mark.parametrize("name", ["pool", "hidden"])
-def test_branch_one_is_the_chain(recordings, name):
-    recording = recordings[name]
-    chain = build_order(ChainOrder(3), recording)
-    tree = build_order(BestFirstOrder(branch=1, depth_cap=3), recording)
-    for array in cache.ARRAYS:
-        assert (getattr(chain, array) == getattr(tree, array)).all()
+def test_published_platt_values_along_a_path():
+    # .9 -> .733 and .5 -> .387 (policies' published map), so a path of both survives .284
+    spec = BestFirstOrder(branch=1, platt=PUBLISHED, ties="tick")
+    table = block([[[3], [4]]], np.log([[[0.9], [0.5]]]), spec)
+    np.testing.assert_allclose(np.exp(table.score[0]), [0.733, 0.733 * 0.387], atol=6e-4)
+    sure = block([[[3]]], [[[0.0]]], spec)
+    z = 0.6684 * np.log((1 - 1e-9) / 1e-9) - 0.4587  # q = 1 is clamped, not infinite
+    assert np.exp(sure.score[0, 0]) == pytest.approx(1 / (1 + np.exp(-z)), rel=1e-12)
 
 
-@pytest.mark.parametrize("name", ["pool", "hidden", "tied hidden"])
-def test_theta_trees_are_nested_prefixes(recordings, name):
-    """TreeSpark's loop (stop at the first popped survival below theta) gives a prefix."""
-    recording = recordings[name]
-    table = build_order(BestFirstOrder(ties="tick", branch=5, nodes=60), recording)
-    for anchor in range(0, recording.num_anchors, 9):
-        emitted = naive.best_first(recording, anchor, nodes=60, branch=5, ties="tick")
-        sizes = []
-        for theta in (0.3, 0.1, 0.02, 0.005):
-            kept = 0
-            while kept < len(emitted) and np.exp(emitted[kept].score) >= theta:
-                kept += 1
-            assert kept == (np.exp(table.score[anchor]) >= theta).sum()
-            sizes.append(kept)
-        assert sizes == sorted(sizes)
+def test_static_widths_by_hand():
+    shape = static_shape(StaticOrder(widths=(8, 4, 2, 2)), 7)
+    # depth 2 takes rank sums 0, 1, 1, 2: children of nodes 0, 0, 1, 0; and so on
+    below = [(0, 0), (0, 1), (1, 0), (0, 2), (8, 0), (8, 1), (12, 0), (12, 1)]
+    tail = [(14, 0), (16, 0), (17, 0)]
+    expected = [(-1, rank) for rank in range(8)] + below + tail
+    assert [tuple(row[:2]) for row in shape.tolist()] == expected
+    assert shape[:, 2].tolist() == [1] * 8 + [2] * 4 + [3, 3, 4, 4, 5, 6, 7]
+    assert len(static_shape(StaticOrder(widths=(8, 4, 2, 2), tail_chain=False), 7)) == 16
+
+
+def test_static_binary_tree_by_hand():
+    shape = static_shape(StaticOrder(branching=(2, 2, 2, 2, 2)), 7)
+    # heap numbering without its root: parent of node m is (m - 2) // 2
+    assert shape[:, 0].tolist() == [-1, -1] + [(m - 2) // 2 for m in range(2, 62)]
+    assert shape[:, 1].tolist() == [0, 1] * 31
+    assert np.bincount(shape[:, 2]).tolist() == [0, 2, 4, 8, 16, 32]
+
+
+def test_what_does_not_exist_leaves_no_gap():
+    # K = 2 of depth 2 has one token only: rank 1 does not exist there
+    token = [[[0, 1], [2, 3], [4, 5]]]
+    logq = [[[-1.0, -2.0], [-1.0, -np.inf], [-1.0, -2.0]]]
+    table = block(token, logq, StaticOrder(branching=(1, 2, 2)))
+    assert (table.size[0], table.max_nodes) == (4, 7)
+    assert table.token[0].tolist() == [0, 2, 4, 5, -1, -1, -1]
+    assert table.parent[0, :4].tolist() == [-1, 0, 1, 1]
+    # the same of depth 1, and what hangs below it
+    token, logq = [[[5, 6], [7, 8]]], [[[-0.1, -np.inf], [-0.2, -0.3]]]
+    table = block(token, logq, ShapeOrder((-1, -1, 0, 1), (1, 0, 0, 1)))
+    assert table.token[0].tolist() == [5, 8, -1, -1]
+    assert table.parent[0].tolist() == [-1, 0, -1, -1]
+    for spec in (MarginalOrder(9), BeamOrder(2, 2, 9), BestFirstOrder(branch=2)):
+        grown = block(token, logq, spec)
+        assert grown.size.tolist() == [3]
+        assert grown.token[0, :3].tolist() == [5, 7, 8]
+
+
+def test_layers_know_banned_tokens_and_underflow():
+    """A parent token's bias of -900 would underflow a product of exponentials."""
+    logits = np.array([[[5.0, 1.0, 0.0, 3.0]]])
+    w2 = np.array([[-900.0], [0.0], [0.0], [-900.0]])
+    head = DraftHead(4, markov_w1=np.ones((4, 1)), markov_w2=w2, banned=[1, 2])
+    scores = BlockScores(logits=logits, head=head, anchor_token=[0])
+    table = build_block(BeamOrder(2, 2, 4), scores)
+    assert table.token[0].tolist() == [0, 3]
+    expected = np.log([1 / (1 + np.exp(-2.0)), 1 / (1 + np.exp(2.0))])
+    np.testing.assert_allclose(table.score[0], expected, rtol=0, atol=1e-12)
+    with pytest.raises(InputError, match="holds 2 ranks"):
+        build_block(ShapeOrder((-1,), (2,)), scores)
+
+
+# ---------------------------------------------------------------- what goes together
 
 
 @pytest.mark.parametrize("name", ["pool", "hidden", "tied pool", "tied hidden"])
@@ -179,80 +267,39 @@ def test_a_floor_ends_the_order_and_changes_nothing_above_it(recordings, name, o
         assert (table.hit_rank == expected).all()
 
 
-def test_published_platt_values_along_a_path():
-    # .9 -> .733 and .5 -> .387 (policies' published map), so a path of both survives .284
-    table = _pool_block(
-        [[[3], [4]]], np.log([[[0.9], [0.5]]]), branch=1, platt=PUBLISHED, ties="tick"
-    )
-    np.testing.assert_allclose(np.exp(table.score[0]), [0.733, 0.733 * 0.387], atol=6e-4)
-    sure = _pool_block([[[3]]], [[[0.0]]], branch=1, platt=PUBLISHED)
-    z = 0.6684 * np.log((1 - 1e-9) / 1e-9) - 0.4587  # q = 1 is clamped, not infinite
-    assert np.exp(sure.score[0, 0]) == pytest.approx(1 / (1 + np.exp(-z)), rel=1e-12)
-
-
-def test_static_widths_by_hand():
-    shape = static_shape(StaticOrder(widths=(8, 4, 2, 2)), 7)
-    # depth 2 takes rank sums 0, 1, 1, 2: children of nodes 0, 0, 1, 0; and so on
-    below = [(0, 0), (0, 1), (1, 0), (0, 2), (8, 0), (8, 1), (12, 0), (12, 1)]
-    tail = [(14, 0), (16, 0), (17, 0)]
-    expected = [(-1, rank) for rank in range(8)] + below + tail
-    assert [tuple(row[:2]) for row in shape.tolist()] == expected
-    depths = [1] * 8 + [2] * 4 + [3, 3, 4, 4, 5, 6, 7]
-    assert shape[:, 2].tolist() == depths
-    cut = static_shape(StaticOrder(widths=(8, 4, 2, 2), tail_chain=False), 7)
-    assert len(cut) == 16
-
-
-def test_static_binary_tree_by_hand():
-    shape = static_shape(StaticOrder(branching=(2, 2, 2, 2, 2)), 7)
-    assert len(shape) == 62
-    # heap numbering without its root: parent of node m is (m - 2) // 2
-    assert shape[:, 0].tolist() == [-1, -1] + [(m - 2) // 2 for m in range(2, 62)]
-    assert shape[:, 1].tolist() == [0, 1] * 31
-    assert np.bincount(shape[:, 2]).tolist() == [0, 2, 4, 8, 16, 32]
-
-
-@pytest.mark.parametrize("name", ["pool", "hidden", "tied hidden"])
-@pytest.mark.parametrize("spec", [StaticOrder(widths=(8, 4, 2)), StaticOrder(branching=(3, 2, 2))])
-def test_static_nodes_are_the_ranked_children(recordings, name, spec):
-    recording = recordings[name]
-    table = build_order(spec, recording)
-    assert not table.nested
-    shape = static_shape(spec, recording.depths)
-
-    def reference(anchor):
-        nodes = []
-        for parent, rank, depth in shape.tolist():
-            root = int(recording.anchor_tokens(np.array([anchor]))[0])
-            token = root if parent < 0 else nodes[parent].token
-            kid, logq = naive.children(recording, anchor, depth, token, "parent", 8)[rank]
-            above = 0.0 if parent < 0 else nodes[parent].score
-            nodes.append(naive.Node(above + logq, depth, parent, kid))
-        return nodes
-
-    check_rows(table, recording, reference, step=7)
-
-
-def test_a_missing_child_leaves_out_its_subtree():
-    # K = 2 of depth 2 has one token only: rank 1 does not exist there
-    scores = BlockScores(
-        np.array([[[0, 1], [2, 3], [4, 5]]]),
-        np.array([[[-1.0, -2.0], [-1.0, -np.inf], [-1.0, -2.0]]]),
-    )
-    table = build_block(StaticOrder(branching=(1, 2, 2)), scores)
-    assert table.size[0] == 4
-    assert table.max_nodes == 7
-    assert table.token[0].tolist() == [0, 2, 4, 5, -1, -1, -1]
-    assert table.parent[0, :4].tolist() == [-1, 0, 1, 1]
-    grown = build_block(BestFirstOrder(branch=2, depth_cap=2), scores)
-    assert grown.token[0].tolist() == [0, 1, 2, 2, -1, -1]
-
-
-def test_full_tree_bounds_the_table(recordings):
+def test_what_there_is_bounds_the_table(recordings):
     table = build_order(BestFirstOrder(branch=2, depth_cap=3), recordings["pool"])
-    assert table.max_nodes == 2 + 4 + 8
-    assert (table.size == 14).all()
+    assert set(table.size.tolist()) == {table.max_nodes} == {2 + 4 + 8}
+    five = recordings["tied pool"]  # ranks, of 3 depths: 5 + 25 + 125 nodes
+    spec = MarginalOrder(100).resolved(five)
+    assert (spec.branch, spec.nodes) == (5, 100)
+    assert set(build_order(MarginalOrder(1000), five).size.tolist()) == {155}
 
+
+def test_tables_are_cached_by_what_the_spec_comes_to(recordings, tmp_path, monkeypatch):
+    monkeypatch.setenv("SPECSIM_CACHE", str(tmp_path))
+    recording = recordings["tied pool"]
+    for spec in (BeamOrder(9, 3, 10), BeamOrder(5, 3, 10), MarginalOrder(1000), MarginalOrder(155)):
+        order_table(spec, recording)
+    assert len(list(tmp_path.glob("*.npz"))) == 2
+
+
+def test_specs_are_plain_hashable_data():
+    assert StaticOrder(widths=[4, 2]) == StaticOrder(widths=(4, 2))
+    assert len({BestFirstOrder(platt=[1, 0]), BestFirstOrder(platt=(1.0, 0.0))}) == 1
+
+
+def test_only_takes_the_rows_of_some_anchors():
+    recording = make_pool(np.random.default_rng(3))
+    table = build_order(BestFirstOrder(nodes=6, branch=3), recording)
+    kept = recording.anchors_of(split="tuning")
+    taken = table.only(kept)
+    assert taken.anchors.tolist() == list(range(len(kept)))
+    for name in ARRAYS:
+        assert np.array_equal(getattr(taken, name), getattr(table, name)[kept]), name
+
+
+# ---------------------------------------------------------------- refusals
 
 REFUSED = [
     ("pool", BestFirstOrder(branch=9), "branch: 9.* holds 8"),
@@ -262,6 +309,9 @@ REFUSED = [
     ("pool", StaticOrder(branching=(9,)), "rank: 9.* holds 8"),
     ("pool", StaticOrder(branching=(2,), prefixes=(3,)), "prefixes: 3.* holds 2"),
     ("hidden", BestFirstOrder(branch=51), "branch: 51.* holds 50"),
+    ("hidden", MarginalOrder(5, depth_cap=9), "synthetic hidden holds"),
+    ("hidden", BeamOrder(2, 2, 2, depth_cap=9), "synthetic hidden holds"),
+    ("hidden", ShapeOrder((-1,), (60,)), "synthetic hidden holds"),
     ("pool", "chain", "order: 'chain'"),
 ]
 
@@ -270,6 +320,11 @@ REFUSED = [
 def test_more_than_the_recording_holds_is_refused(recordings, name, spec, message):
     with pytest.raises(InputError, match=message):
         build_order(spec, recordings[name])
+
+
+def test_tree_recordings_are_refused_by_name():
+    with pytest.raises(InputError, match="'tree', orders accept pool and hidden"):
+        build_order(ChainOrder(), make_tree(np.random.default_rng(0), sequences=2))
 
 
 BAD_SPECS = [
@@ -287,6 +342,16 @@ BAD_SPECS = [
     (StaticOrder, {"widths": (2,), "branching": (2,)}, "exactly one"),
     (StaticOrder, {"widths": ()}, "no depths"),
     (StaticOrder, {"widths": (2, 0)}, "widths: 0"),
+    (MarginalOrder, {"nodes": 0}, "MarginalOrder nodes: 0"),
+    (MarginalOrder, {"scores": "parent"}, "MarginalOrder scores: 'parent'"),
+    (BeamOrder, {"branch": 0, "beam": 1, "nodes": 1}, "BeamOrder branch: 0"),
+    (BeamOrder, {"branch": 1, "beam": 1, "nodes": 1, "min_gain": -1}, "min_gain: -1"),
+    (ShapeOrder, {"parents": (), "ranks": ()}, "ShapeOrder: 0 parents"),
+    (ShapeOrder, {"parents": (-1,), "ranks": (0, 1)}, "1 parents and 2 ranks"),
+    (ShapeOrder, {"parents": (0,), "ranks": (0,)}, "one before its parent"),
+    (ShapeOrder, {"parents": (-1, -1), "ranks": (0, 0)}, "two nodes of one parent and rank"),
+    (ShapeOrder, {"parents": (-1,), "ranks": (0,), "prefixes": (2,)}, "prefixes: 2"),
+    (ShapeOrder, {"parents": "ab", "ranks": (0,)}, "parents: 'ab', accepted: a list"),
 ]
 
 
@@ -294,23 +359,3 @@ BAD_SPECS = [
 def test_bad_specs_are_refused(spec, options, message):
     with pytest.raises(InputError, match=message):
         spec(**options)
-
-
-def test_specs_are_plain_hashable_data():
-    assert StaticOrder(widths=[4, 2]) == StaticOrder(widths=(4, 2))
-    assert len({BestFirstOrder(platt=[1, 0]), BestFirstOrder(platt=(1.0, 0.0))}) == 1
-
-
-def test_tree_recordings_are_refused_by_name():
-    with pytest.raises(InputError, match="'tree', orders accept pool and hidden"):
-        build_order(ChainOrder(), make_tree(_rng(), sequences=2))
-
-
-def test_only_takes_the_rows_of_some_anchors():
-    recording = make_pool(np.random.default_rng(3))
-    table = build_order(BestFirstOrder(nodes=6, branch=3), recording)
-    kept = recording.anchors_of(split="tuning")
-    taken = table.only(kept)
-    assert taken.anchors.tolist() == list(range(len(kept)))
-    for name in ARRAYS:
-        assert np.array_equal(getattr(taken, name), getattr(table, name)[kept]), name

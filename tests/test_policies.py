@@ -96,7 +96,7 @@ def test_fixed_chain_length_is_checked(length):
 
 def test_fixed_chain_longer_than_the_block_is_refused(lab):
     with pytest.raises(
-        InputError, match=rf"policy.length is {DEPTHS + 1}; accepted: 1 to {DEPTHS}"
+        InputError, match=rf"policy.length is {DEPTHS + 1}; accepted: up to {DEPTHS}"
     ):
         FixedChain(DEPTHS + 1).prepare(lab)
 

@@ -66,7 +66,7 @@ def test_a_bad_number_is_refused_by_its_key(job, policy, key):
         ("priced_survival", {"branch": 9}, "policy.branch is 9; accepted: up to 8, the ranks"),
         ("fixed_tree", {"widths": [2, 0]}, "policy.widths is 0; accepted: an integer in 1.."),
         ("fixed_tree", {"widths": []}, "policy.widths is []; accepted: at least one depth"),
-        ("fixed_tree", {"widths": 3}, "policy.widths is 3; accepted: a list of integers"),
+        ("fixed_tree", {"widths": 3}, "policy.widths is 3; accepted: a list: an integer in 1.."),
         (
             "fixed_tree",
             {"widths": [1] * 8},

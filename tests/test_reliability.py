@@ -13,17 +13,14 @@ from analysis.__main__ import main
 from analysis.figures.draw import Inputs, draw
 from analysis.look import KNOWN
 from analysis.read.calibrations import read_reliability
-from simulator.calibration.edge_map import EdgeMap
-from simulator.calibration.errors import measure
 from simulator.calibration.file import write_calibration
-from simulator.calibration.fit import Calibration, Fit, fit_calibration
-from simulator.calibration.isotonic import IsotonicMap
-from simulator.calibration.platt import Platt
+from simulator.calibration.fit import Calibration, Fit, fit_calibration, measure
+from simulator.calibration.maps import EdgeMap, IsotonicMap, Platt
 from simulator.orders import BestFirstOrder, OrderTable, build_order
 from tests.synthetic import make_hidden
 
-EVEN = EdgeMap(1.0, 0.0, (0.0, 0.0), 0.0)
-HALVED = IsotonicMap((0.0, 1.0), (1e-9, 0.5))
+EVEN = EdgeMap(a=1.0, b=0.0, depth=(0.0, 0.0), rank=0.0)
+HALVED = IsotonicMap(sigma=(0.0, 1.0), survival=(1e-9, 0.5))
 
 
 def _two_trees() -> OrderTable:
@@ -77,8 +74,8 @@ def test_the_tree_of_platts_order_gives_q_back():
     raw = BestFirstOrder(nodes=12, branch=3, ties="tick")
     tables = {spec: build_order(spec, recording) for spec in (raw,)}
     a, b = 0.6, -0.3
-    twin = EdgeMap(a, b, (0.0,) * recording.depths, 0.0)
-    one = _calibration((a, b), twin, IsotonicMap((0.0, 1.0), (1e-9, 1.0)))
+    twin = EdgeMap(a=a, b=b, depth=(0.0,) * recording.depths, rank=0.0)
+    one = _calibration((a, b), twin, IsotonicMap(sigma=(0.0, 1.0), survival=(1e-9, 1.0)))
     table = build_order(BestFirstOrder(nodes=12, branch=3, ties="tick", platt=(a, b)), recording)
     found = measure(one, table, np.arange(recording.num_anchors))
     for level in ("edge", "path"):

@@ -18,7 +18,8 @@ from simulator.orders import (
     prefix_mass,
     replay,
 )
-from tests import naive_orders as naive
+from tests.reference import RawScores
+from tests.reference_orders import drafted
 from tests.synthetic import make_geometric, make_hidden, make_meta, make_pool
 from traces import InputError
 from traces.recordings.files import build_recording
@@ -107,6 +108,23 @@ def test_geometric_drafter_within_its_error(alpha):
         assert spread < 0.02 * mean  # so that the bound above means something
 
 
+def slow_replay(recording, trees, sequence: int, width: int):
+    """(rounds, tokens, accepted, hits by depth) of a sequence, `width` nodes a round."""
+    anchor = int(recording.anchor_counts[:sequence].sum())
+    last = anchor + int(recording["output_len"][sequence]) - 1  # anchors are outputs 0..L-2
+    rounds = tokens = total = 0
+    hits = [0] * recording.depths
+    while anchor < last:
+        realised = recording.realised(np.array([anchor]))[0].tolist()
+        accepted = len(trees[anchor].first(width).accepted(realised))
+        rounds, total = rounds + 1, total + accepted
+        for depth in range(accepted):
+            hits[depth] += 1
+        commit = min(accepted + 1, last - anchor)
+        tokens, anchor = tokens + commit, anchor + commit
+    return rounds, tokens, total, hits
+
+
 CASES = [
     (make_pool, "depth", [0, 1, 4, 15]),
     (make_hidden, "tick", [0, 2, 9, 20]),
@@ -116,16 +134,17 @@ CASES = [
 @pytest.mark.parametrize(("make", "ties", "widths"), CASES)
 def test_replay_is_the_slow_loop(make, ties, widths):
     recording = make(np.random.default_rng(11), lengths=[1, 2, 9, 17, 12, 5])
-    table = build_order(BestFirstOrder(nodes=20, branch=4, ties=ties), recording)
-    orders = {
-        anchor: naive.best_first(recording, anchor, nodes=20, branch=4, ties=ties)
-        for anchor in range(recording.num_anchors)
-    }
+    spec, raw = (
+        BestFirstOrder(nodes=20, branch=4, ties=ties),
+        RawScores(recording.arrays, recording.meta),
+    )
+    table = build_order(spec, recording)
+    trees = [drafted(spec, raw, anchor) for anchor in range(recording.num_anchors)]
     sequences = np.array([4, 0, 1, 3])
     for width in widths:
         done = replay(table, recording, sequences, width)
         for row, sequence in enumerate(sequences):
-            expected = naive.replay(recording, orders, sequence, width)
+            expected = slow_replay(recording, trees, sequence, width)
             got = (done.rounds[row], done.tokens[row], done.accepted[row])
             assert (*got, done.depth_hits[row].tolist()) == expected
         assert done.rounds[1] == 0  # one output: prefill emitted it, nothing is left

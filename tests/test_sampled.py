@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from simulator.orders import ABSENT, BlockScores, DraftHead, Draws, build_block, build_order
-from simulator.orders.families.sampled import SampledOrder
-from simulator.orders.families.sampled_fit import sampled_edges, sampled_error_bound
+from simulator.orders.families.sampled import SampledOrder, sampled_edges, sampled_error_bound
 from simulator.orders.kernels.sampled import slot_uniforms
 from tests import naive_sampled as naive
 from tests.confidence import with_confidence
@@ -264,8 +263,8 @@ def test_independent_drafts_come_from_their_stream(recordings):
 def test_chunks_change_nothing(recordings, monkeypatch):
     recording = recordings["hidden", 1.0]
     whole = build_order(SampledOrder(nodes=20), recording)
-    monkeypatch.setattr("simulator.orders.families.sampled_laws.anchors_at_once", lambda *_: 7)
-    monkeypatch.setattr("simulator.orders.families.sampled_laws.BIAS_BYTES", 2 * 8 * 24)  # two rows
+    monkeypatch.setattr("simulator.orders.families.sampled._at_once", lambda *_: 7)
+    monkeypatch.setattr("simulator.orders.scores.ROW_BYTES", 2 * 16 * 24)  # two rows
     parts = build_order(SampledOrder(nodes=20), recording)
     for name in ("token", "parent", "hit_rank", "size", "ties"):
         assert (getattr(parts, name) == getattr(whole, name)).all()

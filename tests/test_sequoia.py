@@ -9,8 +9,8 @@ import pytest
 
 from simulator.orders.families.shaped import ShapeOrder, realised_ranks
 from simulator.policies.sequoia import Sequoia, acceptance_by_rank, best_trees
-from tests import naive_orders as naive
 from tests.policy_lab import make_lab, make_load, make_recording, make_step, prepared
+from tests.reference import RawScores
 
 CHANCES = [(0.6, 0.2, 0.1), (0.5, 0.4), (0.3, 0.3, 0.2, 0.1), (0.9,), (0.2, 0.0, 0.5)]
 
@@ -81,12 +81,12 @@ def test_acceptance_by_rank_counts_accepted_parents():
 def test_realised_ranks_are_those_of_the_law(kind):
     recording = make_recording(kind)
     anchors = np.arange(2, recording.num_anchors, 7)
-    found = realised_ranks(recording, anchors, 5)
+    found, raw = realised_ranks(recording, anchors, 5), RawScores(recording.arrays, recording.meta)
     for row, anchor in zip(found, anchors, strict=True):
         parent = int(recording.anchor_tokens(np.array([anchor]))[0])
-        for depth, token in enumerate(recording.realised(np.array([anchor]))[0], start=1):
-            tokens, _ = naive.law(recording, anchor, depth, parent)
-            assert row[depth - 1] == (tokens[:5].index(token) if token in tokens[:5] else 5)
+        for depth, token in enumerate(recording.realised(np.array([anchor]))[0]):
+            tokens = [kid for kid, _ in raw.children(anchor, depth, parent, 5)]
+            assert row[depth] == (tokens.index(token) if token in tokens else 5)
             parent = int(token)
 
 

@@ -153,15 +153,16 @@ def test_treespark_published_ladder_is_read_from_the_live_batch():
 @pytest.mark.parametrize(
     ("ladder", "message"),
     [
-        ([], r"policy.ladder has max_batch \[\]"),
+        ([], r"policy.ladder is \[\]; accepted: a list of {max_batch, theta}"),
         ([{"max_batch": 4, "theta": 0.1}], "null in the last entry"),
-        ([{"max_batch": None, "theta": 0.1}] * 2, "rising"),
-        ([{"max_batch": 4, "theta": 0.1}, {"max_batch": 2, "theta": 0.1}], "rising"),
+        ([{"max_batch": None, "theta": 0.1}] * 2, "that rises"),
+        ([{"max_batch": 4, "theta": 0.1}, {"max_batch": 2, "theta": 0.1}], "that rises"),
         ([{"max_batch": 0, "theta": 0.1}], r"policy.ladder\[0\].max_batch is 0"),
         ([{"max_batch": None, "theta": 1.5}], r"policy.ladder\[0\].theta is 1.5"),
         ([{"max_batch": None, "theta": None}], r"policy.ladder\[0\].theta is None"),
         ([{"max_batch": None, "arm": "tree"}], r"policy.ladder\[0\].arm is 'tree'"),
-        ([{"max_batch": None}], r"policy.ladder\[0\] is"),
+        ([{"max_batch": None}], r"policy.ladder\[0\].theta is None; accepted: {max_batch, theta}"),
+        ([{"max_batch": 4, "theta": 0.1, "x": 1}], r"unknown key policy.ladder\[0\].x"),
         ([0.1], r"policy.ladder\[0\] is 0.1"),
     ],
 )

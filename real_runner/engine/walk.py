@@ -21,7 +21,7 @@ from real_runner.engine.pack import Packed, Trees
 from simulator.compiling import njit
 from simulator.orders import BlockScores
 from simulator.orders import Draws as Drafts
-from simulator.orders.families.sampled_laws import draft_law
+from simulator.orders.families.sampled import draft_law
 from traces.common.errors import InputError
 
 

@@ -7,18 +7,23 @@ not look at the token they admit). Everything is fitted on the calibration split
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from simulator.calibration.lab import Lab, fitting_anchors, samples
-from simulator.calibration.platt import Platt, ece, fit_platt, sigmoid
+from simulator.calibration.maps import Platt, ece, fit_platt, sigmoid
+from simulator.orders.families.sampled import SampledOrder, sampled_edges
 from simulator.orders.families.scored_chain import ScoredChain, has_confidence
 from simulator.orders.scores import logit
 from simulator.orders.specs import Order
 from simulator.orders.table import OrderTable
 from traces.common.errors import InputError
+
+# The paper says "grid search" and no more; vLLM's online variant has these bounds and steps.
+GRID = 2.0 ** np.linspace(-3, 3, 49)
+DRAWS = ("auto", "fixed", "sampled")  # auto: sampled above temperature 0
 
 
 def fit_margins(
@@ -38,25 +43,19 @@ def fit_margins(
         InputError: all depths together allow no fit either.
     """
     reached = np.column_stack([np.ones(len(accepted), bool), accepted[:, :-1]])
-    fits = [_fit(p[r], y[r]) for p, y, r in zip(probability.T, accepted.T, reached.T, strict=True)]
+    fits: list[Platt | None] = []
+    for p, label, here in zip(probability.T, accepted.T, reached.T, strict=True):
+        try:
+            fit = fit_platt(p[here], label[here])
+        except InputError:
+            fit = None
+        fits.append(fit if fit and fit.a > 0 else None)
     missing = [depth for depth, fit in enumerate(fits) if fit is None]
     if missing:
         pooled = fit_platt(probability[reached], accepted[reached])
         for depth in missing:
             fits[depth] = pooled
     return tuple(fits), tuple(depth + 1 for depth in missing)
-
-
-def _fit(probability: np.ndarray, label: np.ndarray) -> Platt | None:
-    try:
-        fit = fit_platt(probability, label)
-    except InputError:
-        return None
-    return fit if fit.a > 0 else None
-
-
-# The paper says "grid search" and no more; vLLM's online variant has these bounds and steps.
-GRID = 2.0 ** np.linspace(-3, 3, 49)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +108,6 @@ def sequential_scaling(logit: np.ndarray, accepted: np.ndarray) -> Scaling:
     return Scaling(tuple(chosen), tuple(before), tuple(after))
 
 
-DRAWS = ("auto", "fixed", "sampled")  # auto: sampled above temperature 0
-
-
 def calibrated_chain(
     lab: Lab, draws: str = "auto", scaled: bool = True
 ) -> tuple[Order, dict[str, Any]]:
@@ -124,58 +120,33 @@ def calibrated_chain(
     Raises:
         InputError: sampled chains at temperature 0, or a split that allows no fit.
     """
-    sampled = samples(lab, draws)
+    recording, sampled = lab.recording, samples(lab, draws)
     anchors = fitting_anchors(lab, "calibration")
-    order, fit = (_sampled if sampled else _argmax)(lab, anchors, scaled)
-    return order, {"draws": "sampled" if sampled else "fixed"} | fit
+    said: dict[str, Any] = {"draws": "sampled" if sampled else "fixed"}
+    shape = {"nodes": recording.depths, "branch": 1, "temperature": recording.temperature}
+    raw: Order = ScoredChain("confidence")
+    if sampled:  # of drawn parents: the argmax chain's values do not do
+        raw = SampledOrder(confidence=(1.0,) * recording.depths, **shape)
+    if "confidence_hidden" in recording or (not sampled and has_confidence(recording)):
+        said["evidence"] = "confidence"
+        if not scaled:
+            return raw, said
+        confidence, accepted = chain_edges(lab.table(raw), anchors)
+        scaling = sequential_scaling(logit(confidence), accepted)
+        maps = tuple((1 / t, 0.0) for t in scaling.temperatures)
+        fitted = {"confidence": scaling.temperatures} if sampled else {"maps": maps}
+        return replace(raw, **fitted), said | asdict(scaling)
+    if sampled:
+        q, label, _ = sampled_edges(recording, lab.table(SampledOrder(**shape)), anchors)
+        platt = fit_platt(q, label)
+        said |= {"evidence": "q", "platt_a": platt.a, "platt_b": platt.b}
+        return SampledOrder(platt=tuple(platt), **shape), said
+    maps, pooled = fit_margins(*chain_edges(lab.table(ScoredChain("margin")), anchors))
+    said |= {"evidence": "margin", "margin_maps": [list(pair) for pair in maps]}
+    return ScoredChain("margin", maps), said | {"depths_with_pooled_map": list(pooled)}
 
 
 def mean_survival(lab: Lab, order: Order) -> np.ndarray:
     """Mean estimated survival by depth over the calibration split: (length,), falling."""
     score = lab.table(order).score[fitting_anchors(lab, "calibration")]
     return np.exp(score).mean(axis=0)
-
-
-def _argmax(lab: Lab, anchors: np.ndarray, scaled: bool) -> tuple[Order, dict[str, Any]]:
-    if has_confidence(lab.recording):
-        raw = ScoredChain("confidence")
-        if not scaled:
-            return raw, {"evidence": "confidence"}
-        scaling = _scaling(lab, raw, anchors)
-        maps = tuple((1 / t, 0.0) for t in scaling.temperatures)
-        return ScoredChain("confidence", maps), _described(scaling)
-    maps, pooled = fit_margins(*chain_edges(lab.table(ScoredChain("margin")), anchors))
-    fit = {"evidence": "margin", "margin_maps": [list(pair) for pair in maps]}
-    return ScoredChain("margin", maps), fit | {"depths_with_pooled_map": list(pooled)}
-
-
-def _sampled(lab: Lab, anchors: np.ndarray, scaled: bool) -> tuple[Order, dict[str, Any]]:
-    from simulator.orders.families.sampled import SampledOrder
-    from simulator.orders.families.sampled_fit import sampled_edges
-
-    recording = lab.recording
-    shape = {"nodes": recording.depths, "branch": 1, "temperature": recording.temperature}
-    if "confidence_hidden" in recording:  # drawn parents: the argmax chain's values do not do
-        raw = SampledOrder(confidence=(1.0,) * recording.depths, **shape)
-        if not scaled:
-            return raw, {"evidence": "confidence"}
-        scaling = _scaling(lab, raw, anchors)
-        return SampledOrder(confidence=scaling.temperatures, **shape), _described(scaling)
-    q, label, _ = sampled_edges(recording, lab.table(SampledOrder(**shape)), anchors)
-    platt = fit_platt(q, label)
-    fit = {"evidence": "q", "platt_a": platt.a, "platt_b": platt.b}
-    return SampledOrder(platt=tuple(platt), **shape), fit
-
-
-def _scaling(lab: Lab, raw: Order, anchors: np.ndarray) -> Scaling:
-    confidence, accepted = chain_edges(lab.table(raw), anchors)
-    return sequential_scaling(logit(confidence), accepted)
-
-
-def _described(scaling: Scaling) -> dict[str, Any]:
-    return {
-        "evidence": "confidence",
-        "temperatures": list(scaling.temperatures),
-        "ece_before": list(scaling.ece_before),
-        "ece_after": list(scaling.ece_after),
-    }

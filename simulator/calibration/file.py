@@ -8,25 +8,25 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from simulator.calibration.edge_map import EdgeMap
-from simulator.calibration.fit import DRAWS, SPLIT, Calibration, Fit, fit_calibration
-from simulator.calibration.isotonic import IsotonicMap
-from simulator.calibration.platt import Platt
+from simulator.calibration.fit import SPLIT, Calibration, Fit, fit_calibration
+from simulator.calibration.maps import EdgeMap, IsotonicMap, Platt
+from simulator.orders.specs import MAX_NODES
 from simulator.results.files import write_files
 from traces.common.errors import InputError, refusal
 from traces.common.json import loads
-from traces.common.settings import Many, Section, read
+from traces.common.settings import LARGEST, Section, above, number, read, whole
 from traces.recordings.recording import Recording
 
 if TYPE_CHECKING:
     from simulator.calibration.lab import Lab
 
 FORMAT, VERSION = "specdec-calibration", 1
+DRAWS = "fixed"  # candidate sets; sampled drafts are accepted by another rule
 ENDING = ".calibration.json"
 
 
@@ -41,33 +41,17 @@ class FittedOn(Section):
 class TreeKind(Section):
     """The order of the trees, see `Fit.order`."""
 
-    scores: str
-    ties: str
-    nodes: int
-    branch: int
+    scores: Literal["auto"]
+    ties: Literal["tick"]
+    nodes: whole(1, MAX_NODES)
+    branch: whole(1, MAX_NODES)
 
 
 class PlattNumbers(Section):
-    """Of `Platt`."""
+    """Of `Platt`; a slope that falls would put unlikely siblings before likely ones."""
 
-    a: float
-    b: float
-
-
-class EdgeNumbers(Section):
-    """Of `EdgeMap`."""
-
-    a: float
-    b: float
-    depth: Many[float]
-    rank: float
-
-
-class PathNumbers(Section):
-    """Of `IsotonicMap`."""
-
-    sigma: Many[float]
-    survival: Many[float]
+    a: above(0, LARGEST)
+    b: number(-LARGEST, LARGEST)
 
 
 class CalibrationFile(Section):
@@ -80,8 +64,8 @@ class CalibrationFile(Section):
     draws: Literal["fixed"]
     split: Literal["calibration"]
     platt: PlattNumbers
-    edge_map: EdgeNumbers
-    path_map: PathNumbers
+    edge_map: EdgeMap
+    path_map: IsotonicMap
     measured: dict[str, Any]
 
 
@@ -115,7 +99,7 @@ def beside(recording: Recording) -> Path:
 
 
 def write_calibration(path: Path, calibration: Calibration, measured: Mapping[str, Any]) -> None:
-    """Write the file whole or not at all; `measured` by split (`simulator.calibration.errors`)."""
+    """Write the file whole or not at all; `measured` by split (`fit.measure`)."""
     fit = calibration.fit
     data = {
         "format": FORMAT,
@@ -125,8 +109,8 @@ def write_calibration(path: Path, calibration: Calibration, measured: Mapping[st
         "draws": DRAWS,
         "split": SPLIT,
         "platt": _of(calibration.platt, PlattNumbers),
-        "edge_map": _of(calibration.edge_map, EdgeNumbers),
-        "path_map": _of(calibration.path, PathNumbers),
+        "edge_map": calibration.edge_map.model_dump(),
+        "path_map": calibration.path.model_dump(),
         "measured": measured,
     }
     text = json.dumps(data, indent=1, allow_nan=False) + "\n"
@@ -178,26 +162,10 @@ def _read(path: Path) -> Calibration:
     found = read(CalibrationFile, data, where=str(path))
     source = found.recording
     size = (found.order.nodes, found.order.branch)
-    fit = Fit(source.name, source.content_hash, source.temperature, *size)
-    made = _of(_named(path, "order", lambda: fit.order), TreeKind)
-    for name, value in made.items():
-        if getattr(found.order, name) != value:
-            said = refusal(f"order.{name}", getattr(found.order, name), repr(value))
-            raise InputError(f"{path}: {said}")
-    calibration = Calibration(
-        fit=fit,
-        platt=Platt(**_of(found.platt, PlattNumbers)),
-        edge_map=_named(path, "edge_map", lambda: EdgeMap(**_of(found.edge_map, EdgeNumbers))),
-        path=_named(path, "path_map", lambda: IsotonicMap(**_of(found.path_map, PathNumbers))),
+    return Calibration(
+        fit=Fit(source.name, source.content_hash, source.temperature, *size),
+        platt=Platt(found.platt.a, found.platt.b),
+        edge_map=found.edge_map,
+        path=found.path_map,
         source=str(path),
     )
-    _named(path, "platt", lambda: calibration.order)  # refuses what orders cannot take
-    return calibration
-
-
-def _named(path: Path, key: str, make: Callable[[], Any]) -> Any:
-    """What `make` returns; its complaint with the file and the key."""
-    try:
-        return make()
-    except InputError as error:
-        raise InputError(f"{path}: {key}: {error}") from None

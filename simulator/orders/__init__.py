@@ -5,10 +5,9 @@ Importing this loads numpy alone; numba is imported when a table must be built.
 
 from simulator.orders.build import build_block, build_order
 from simulator.orders.cache import order_table
-from simulator.orders.families.base import Draws, OwnOrder
 from simulator.orders.replay import Replay, acceptance_length_by_budget, prefix_mass, replay
 from simulator.orders.scores import BlockScores, DraftHead
-from simulator.orders.specs import BestFirstOrder, ChainOrder, Order, StaticOrder
+from simulator.orders.specs import BestFirstOrder, ChainOrder, Draws, Order, OwnOrder, StaticOrder
 from simulator.orders.table import ABSENT, OrderTable
 
 __all__ = [

@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-import threading
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from simulator.orders.families.base import Columns, Draws, OwnOrder
 from simulator.orders.scores import (
     NO_LOGITS,
     BlockScores,
     DraftHead,
-    head_of,
+    gathered,
     held,
-    recorded_block,
+    no_head,
 )
-from simulator.orders.shape import child_places, resolve, static_shape
-from simulator.orders.specs import Order, StaticOrder
+from simulator.orders.specs import (
+    Columns,
+    Draws,
+    Order,
+    OwnOrder,
+    StaticOrder,
+    resolve,
+    static_shape,
+)
 from simulator.orders.table import OrderTable
-from simulator.progress import Progress
 from traces.common.errors import InputError
 from traces.recordings.recording import Recording
 
 CHUNK = 16  # anchors whose full-vocabulary logits are held at once; a multiple of the row tile
 PLANS = 8  # kept per head
-_LOCAL = threading.local()  # its `head` is what the kernel is given beside a pool
 _UNKNOWN = np.zeros((0, 0), np.int64)  # realised tokens
 _NO_POOL = (np.empty((0, 0, 0), np.int64), np.empty((0, 0, 0)))
 
@@ -46,21 +49,10 @@ def build_order(spec: Order, recording: Recording) -> OrderTable:
     resolved = resolve_for(spec, recording)
     if isinstance(resolved, OwnOrder):
         return _table(spec, resolved.columns(recording))
-    head = head_of(recording)
-    step = CHUNK if head else 4096
-    rows: Columns = {}
-    with Progress(recording.num_anchors, "orders of anchors") as progress:
-        for first in range(0, max(recording.num_anchors, 1), step):
-            anchors = np.arange(first, min(first + step, recording.num_anchors))
-            block = recorded_block(recording, anchors, head)
-            part = _run(resolved, block, recording.realised(anchors))
-            rows = rows or {
-                name: np.empty((recording.num_anchors, *array.shape[1:]), array.dtype)
-                for name, array in part.items()
-            }
-            for name, array in rows.items():
-                array[first : first + len(anchors)] = part[name]
-            progress.update(first + len(anchors))
+    step = CHUNK if recording.encoding == "hidden" else 4096
+    rows = gathered(
+        recording, step, lambda some, block: _run(resolved, block, recording.realised(some))
+    )
     return _table(spec, rows)
 
 
@@ -99,7 +91,7 @@ def _run(spec: Order, block: BlockScores, realised: np.ndarray | None) -> Column
     if block.pooled:
         logq = np.array(block.pool_logprob, dtype=np.float64, order="C")
         token = np.array(block.pool_token, dtype=np.int64, order="C")
-        head, scores = _no_head(), (token, logq, *NO_LOGITS, np.zeros(n, np.int64))
+        head, scores = no_head(), (token, logq, *NO_LOGITS, np.zeros(n, np.int64))
     else:
         head, anchor_token = block.head, np.array(block.anchor_token, dtype=np.int64)
         scores = (*_NO_POOL, *block.full_logits(), anchor_token)
@@ -118,46 +110,36 @@ def _run(spec: Order, block: BlockScores, realised: np.ndarray | None) -> Column
     return rows
 
 
-def _no_head() -> DraftHead:
-    """This thread's, as heads have work space."""
-    if not hasattr(_LOCAL, "head"):
-        _LOCAL.head = DraftHead(0)
-    return _LOCAL.head
-
-
 def _plan(head: DraftHead, spec: Order, depths: int, ranks: int, pooled: bool) -> tuple[Any, Any]:
     """(kernel.Rule, kernel.WorkSpace) of an order, kept from block to block."""
     key = (spec, depths, ranks)
-    if key not in head.work:
-        if len(head.work) >= PLANS:
-            head.work.clear()
-        resolved = resolve(spec, depths, ranks, head.conditioned, "the block")
-        rule = _rule(resolved, depths, pooled)
-        size = (head.vocab_size, depths, rule.nodes, rule.branch)
-        head.work[key] = rule, _kernel().work_space(*size)
-    return head.work[key]
-
-
-def _rule(resolved: Order, depths: int, pooled: bool) -> Any:
-    """kernel.Rule of a resolved spec."""
+    if key in head.work:
+        return head.work[key]
+    if len(head.work) >= PLANS:
+        head.work.clear()
     kernel = _kernel()
+    resolved = resolve(spec, depths, ranks, head.conditioned, "the block")
     kinds = {"parent": kernel.PARENT, "marginal_biased": kernel.BIASED}
     kind = kernel.POOL if pooled else kinds.get(resolved.scores, kernel.MARGINAL)
     if isinstance(resolved, StaticOrder):
         shape = static_shape(resolved, depths)
-        places = child_places(shape)
+        places = np.full((len(shape) + 1, shape[:, 1].max() + 1), -1)  # see kernel.Rule
+        places[shape[:, 0] + 1, shape[:, 1]] = np.arange(len(shape))
         limits = (kind, len(shape), places.shape[1], depths)
-        return kernel.Rule(*limits, True, False, 1.0, 0.0, -np.inf, places)
-    a, b = resolved.platt or (1.0, 0.0)
-    return kernel.Rule(
-        kind=kind,
-        nodes=resolved.nodes,
-        branch=resolved.branch,
-        depth_cap=resolved.depth_cap,
-        ties_by_depth=resolved.ties == "depth",
-        calibrated=resolved.platt is not None,
-        a=a,
-        b=b,
-        floor=-np.inf if resolved.floor is None else resolved.floor,
-        shape=np.zeros((0, 0), np.int64),
-    )
+        rule = kernel.Rule(*limits, True, False, 1.0, 0.0, -np.inf, places)
+    else:
+        a, b = resolved.platt or (1.0, 0.0)
+        rule = kernel.Rule(
+            kind=kind,
+            nodes=resolved.nodes,
+            branch=resolved.branch,
+            depth_cap=resolved.depth_cap,
+            ties_by_depth=resolved.ties == "depth",
+            calibrated=resolved.platt is not None,
+            a=a,
+            b=b,
+            floor=-np.inf if resolved.floor is None else resolved.floor,
+            shape=np.zeros((0, 0), np.int64),
+        )
+    head.work[key] = rule, kernel.work_space(head.vocab_size, depths, rule.nodes, rule.branch)
+    return head.work[key]

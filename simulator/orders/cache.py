@@ -15,8 +15,7 @@ import numpy as np
 
 from simulator.engine.fingerprint import class_sources
 from simulator.orders.build import build_order, resolve_for
-from simulator.orders.families.base import OwnOrder
-from simulator.orders.specs import Order
+from simulator.orders.specs import Order, OwnOrder
 from simulator.orders.table import ARRAYS, OrderTable
 from traces.recordings.recording import Recording
 
@@ -30,7 +29,11 @@ def order_table(spec: Order, recording: Recording) -> OrderTable:
     Raises InputError when `spec` needs more ranks or depths than the recording holds.
     """
     resolved = resolve_for(spec, recording)
-    key = table_key(resolved, recording)
+    # what determines a table: the recording's content, the spec, its and the builder's sources
+    own = f" version {resolved.version}" if isinstance(resolved, OwnOrder) else ""
+    code = class_sources(build_order.__module__, type(resolved))
+    text = f"{recording.content_hash} {recording.splits} {resolved!r} {code}{own}"
+    key = hashlib.sha256(text.encode()).hexdigest()
     table = _memory.get(key)
     if table is None:
         path = cache_folder() / f"{key}.npz"
@@ -58,14 +61,6 @@ def cache_folder() -> Path:
     with contextlib.suppress(RuntimeError):
         return Path.home() / ".cache" / "specsim" / "orders"
     return Path(tempfile.gettempdir()) / "specsim" / "orders"
-
-
-def table_key(resolved: Order, recording: Recording) -> str:
-    """sha256 over the recording's content, the resolved spec, and its and the builder's sources."""
-    own = f" version {resolved.version}" if isinstance(resolved, OwnOrder) else ""
-    code = class_sources(build_order.__module__, type(resolved))
-    text = f"{recording.content_hash} {recording.splits} {resolved!r} {code}{own}"
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _read(path: Path, key: str, resolved: Order, rows: int) -> OrderTable | None:

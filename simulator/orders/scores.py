@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from simulator.orders.specs import Columns
+from simulator.progress import Progress
 from traces.common.errors import InputError
 from traces.recordings.recording import Recording
 
@@ -15,6 +19,7 @@ if TYPE_CHECKING:
 
 NO_LOGITS = (np.empty((0, 0, 0)), np.empty((0, 0, 0), np.float32))  # (n, D, V) of either type
 ROW_BYTES = 192e6  # memory for bias rows and their exponentials; 2,048 tokens need 67 MB
+_LOCAL = threading.local()  # its `head` is that of `no_head`
 
 Q_MAX = 1 - 1e-9  # TreeSpark's clamp
 Q_MIN = 1e-300
@@ -46,7 +51,10 @@ class DraftHead:
         self.head = None if head is None else np.asarray(head, dtype=np.float64)
         self.w1 = self._factor("markov_w1", markov_w1)
         self.w2 = np.ascontiguousarray(self._factor("markov_w2", markov_w2).T)
-        self.confidence = self._confidence(confidence)
+        self.confidence = None  # (weights of a state (d,), a parent token's part (V,), bias)
+        if confidence is not None:
+            state, parent, bias = (np.asarray(part, dtype=np.float64) for part in confidence)
+            self.confidence = state, self.w1 @ parent.reshape(-1), float(bias.reshape(()))
         self.ranks = self.vocab_size - len(self.banned)  # known per depth
         self.arrays: Head | None = None  # see `kept`
         self.work: dict[Any, Any] = {}  # work space and what goes with it, see `build`
@@ -54,13 +62,6 @@ class DraftHead:
     def __getstate__(self) -> dict:
         """A copy gets bias rows and work space of its own."""
         return {**self.__dict__, "arrays": None, "work": {}}
-
-    def _confidence(self, parts):
-        """(weights of a state (d,), a parent token's part (V,), bias) of the confidence logit."""
-        if parts is None:
-            return None
-        state, parent, bias = (np.asarray(part, dtype=np.float64) for part in parts)
-        return state, self.w1 @ parent.reshape(-1), float(bias.reshape(()))
 
     def _factor(self, name: str, factor) -> np.ndarray:
         if factor is None:
@@ -158,6 +159,20 @@ class BlockScores:
     def conditioned(self) -> bool:
         return not self.pooled and self.head.conditioned
 
+    def state_confidence(self) -> np.ndarray:
+        """(n, D) logits of the confidence head without the parent's part; InputError without one.
+
+        Summed row by row: a matrix product's rounding depends on how many rows there are.
+        """
+        if self.head is None or self.head.confidence is None:
+            raise InputError("the block: has no confidence head; accepted: orders that ask none")
+        if self.confidence_logit is not None:
+            return np.array(self.confidence_logit, np.float64, order="C")
+        if self.hidden is None:
+            raise InputError("the block: logits without confidence_logit, accepted: both")
+        state, _, bias = self.head.confidence
+        return (np.asarray(self.hidden, np.float64) * state).sum(axis=-1) + bias
+
     def full_logits(self) -> tuple[np.ndarray, np.ndarray]:
         """(n, D, V) float64, (n, D, V) float32 for the kernel to read, one of them empty.
 
@@ -185,16 +200,42 @@ def held(recording: Recording) -> tuple[int, int, bool]:
     )
 
 
-def head_of(recording: Recording) -> DraftHead | None:
-    """The head that `recorded_block` needs."""
-    return DraftHead.of(recording) if recording.encoding == "hidden" else None
+def no_head() -> DraftHead:
+    """What kernels are given beside a pool: this thread's, as heads have work space."""
+    if not hasattr(_LOCAL, "head"):
+        _LOCAL.head = DraftHead(0)
+    return _LOCAL.head
 
 
-def recorded_block(
-    recording: Recording, anchors: np.ndarray, head: DraftHead | None
-) -> BlockScores:
-    """Scores of the blocks at `anchors` (n,). head: `head_of` the recording."""
-    if head is None:
-        return BlockScores(recording["pool_token"][anchors], recording["pool_logprob"][anchors])
-    hidden = recording["hidden"][anchors]
-    return BlockScores(hidden=hidden, head=head, anchor_token=recording.anchor_tokens(anchors))
+def gathered(
+    recording: Recording,
+    step: int,
+    rows_of: Callable[[np.ndarray, BlockScores], Columns],
+    what: str = "orders of anchors",
+    anchors: np.ndarray | None = None,
+) -> Columns:
+    """Rows of all anchors, or of `anchors`, built from the scores of `step` blocks at a time.
+
+    rows_of: from anchors (n,) and their blocks to arrays of n rows. what: is shown as progress.
+    """
+    head = DraftHead.of(recording) if recording.encoding == "hidden" else None
+    anchors = np.arange(recording.num_anchors) if anchors is None else anchors
+    rows: Columns = {}
+    with Progress(len(anchors), what) as progress:
+        for first in range(0, max(len(anchors), 1), step):
+            some = anchors[first : first + step]
+            if head is None:
+                pool = recording["pool_token"][some], recording["pool_logprob"][some]
+                block = BlockScores(*pool)
+            else:
+                given = {"hidden": recording["hidden"][some], "head": head}
+                block = BlockScores(**given, anchor_token=recording.anchor_tokens(some))
+            part = rows_of(some, block)
+            rows = rows or {
+                name: np.empty((len(anchors), *array.shape[1:]), array.dtype)
+                for name, array in part.items()
+            }
+            for name, array in part.items():
+                rows[name][first : first + len(some)] = array
+            progress.update(first + len(some))
+    return rows

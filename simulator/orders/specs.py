@@ -6,13 +6,26 @@ and decides how many of its first nodes to verify. `simulator.orders.build` turn
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from simulator.orders.families.base import OwnOrder
+import numpy as np
+
 from traces.common.errors import InputError
+
+if TYPE_CHECKING:
+    from simulator.orders.scores import BlockScores
+    from traces.recordings.recording import Recording
+
+SCORES = ("auto", "parent", "marginal", "marginal_biased")
+TIES = ("depth", "tick")
+MAX_NODES = 32766  # ranks are int16, and 32767 says absent
+
+
+# ---------------- What a field takes.
 
 
 class OrderError(InputError):
@@ -41,9 +54,75 @@ def refusal(
     return error
 
 
-SCORES = ("auto", "parent", "marginal", "marginal_biased")
-TIES = ("depth", "tick")
-MAX_NODES = 32766  # ranks are int16, and 32767 says absent
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a field takes, in words, and how it is read: a ValueError for anything else."""
+
+    accepted: str
+    read: Callable[[Any], Any]
+
+
+def check(spec: Any, **kinds: Kind | list[Kind]) -> None:
+    """Put into each field of a new spec what its kind reads; in a list: into a tuple of them.
+
+    None is taken as it is where it is the default. Raises OrderError.
+    """
+    for name, kind in kinds.items():
+        value, order = getattr(spec, name), type(spec).__name__
+        if value is None and spec.__dataclass_fields__[name].default is None:
+            continue
+        if isinstance(kind, list):
+            if isinstance(value, str) or not isinstance(value, Iterable):
+                raise refusal(order, name, value, f"a list: {kind[0].accepted}")
+            read = tuple(_read(order, name, one, kind[0]) for one in value)
+        else:
+            read = _read(order, name, value, kind)
+        object.__setattr__(spec, name, read)
+
+
+def _read(order: str, name: str, value: Any, kind: Kind) -> Any:
+    try:
+        return kind.read(value)
+    except (TypeError, ValueError):
+        raise refusal(order, name, value, kind.accepted) from None
+
+
+def whole(low: int, high: int = MAX_NODES) -> Kind:
+    """Integers from `low` to `high`, numpy's as well."""
+
+    def read(value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, Integral) or not low <= value <= high:
+            raise ValueError
+        return int(value)
+
+    return Kind(f"an integer in {low}..{high}", read)
+
+
+def one_of(names: tuple[str, ...]) -> Kind:
+    """One of these texts."""
+    return Kind(", ".join(names), lambda value: names[names.index(value)])
+
+
+def finite(value: Any, low: float = -sys.float_info.max, high: float = sys.float_info.max) -> float:
+    """`value` as a float from `low` to `high`; ValueError for anything else."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not low <= value <= high:
+        raise ValueError
+    return float(value)
+
+
+def _rising_pair(value: Any) -> tuple[float, float]:
+    a, b = map(finite, value)
+    if a <= 0:  # would put unlikely siblings before likely ones
+        raise ValueError
+    return a, b
+
+
+COUNT = whole(1)
+FLOOR = Kind("a finite log, at most 0", lambda value: finite(value, high=0))
+PLATT = Kind("(a, b) finite with a > 0", _rising_pair)
+
+
+# ---------------- Orders that `orders.build` knows.
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +137,7 @@ class ChainOrder:
     nested: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        _set(self, "length", _count("ChainOrder length", self.length, optional=True))
+        check(self, length=COUNT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +162,8 @@ class BestFirstOrder:
     nested: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        _choice("BestFirstOrder scores", self.scores, SCORES)
-        _choice("BestFirstOrder ties", self.ties, TIES)
-        _set(self, "nodes", _count("BestFirstOrder nodes", self.nodes))
-        _set(self, "branch", _count("BestFirstOrder branch", self.branch))
-        _set(self, "depth_cap", _count("BestFirstOrder depth_cap", self.depth_cap, optional=True))
-        _set(self, "platt", _platt(self.platt))
-        _set(self, "floor", _floor(self.floor))
+        check(self, scores=one_of(SCORES), ties=one_of(TIES), nodes=COUNT, branch=COUNT)
+        check(self, depth_cap=COUNT, platt=PLATT, floor=FLOOR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +184,7 @@ class StaticOrder:
     nested: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        _choice("StaticOrder scores", self.scores, SCORES)
+        check(self, scores=one_of(SCORES))
         if (self.widths is None) == (self.branching is None):
             raise refusal(
                 "StaticOrder",
@@ -120,59 +194,160 @@ class StaticOrder:
                 f"StaticOrder widths {self.widths} and branching {self.branching}:"
                 " exactly one of the two is accepted",
             )
-        for name in ("widths", "branching", "prefixes"):
-            _set(self, name, _counts(f"StaticOrder {name}", getattr(self, name)))
-        if self.widths == () or self.branching == ():
-            field = "branching" if self.widths is None else "widths"
+        check(self, widths=[COUNT], branching=[COUNT], prefixes=[COUNT])
+        if not self.levels:
             message = "StaticOrder: no depths given, needs at least one"
-            raise refusal("StaticOrder", field, (), "at least one depth", message)
+            raise refusal("StaticOrder", self.given, (), "at least one depth", message)
+
+    @property
+    def given(self) -> str:
+        """The field that states the shape."""
+        return "widths" if self.branching is None else "branching"
+
+    @property
+    def levels(self) -> tuple[int, ...]:
+        """That field's value, a number per depth."""
+        return getattr(self, self.given)
+
+
+# ---------------- Families that build their own tables: sampled slots, beams, a user's own.
+
+Columns = dict[str, np.ndarray]  # the arrays of an OrderTable, see there
+
+
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """Where the drafts of sampled slots come from: keyed by request and position, or a stream."""
+
+    seeds: np.ndarray  # (n,) of the requests
+    output_index: np.ndarray  # (n,) of their anchors
+    rng: np.random.Generator | None = None  # given: independent draws in place of keyed ones
+
+
+class OwnOrder:
+    """Base of frozen dataclasses that live in one file; whatever takes an order takes them as well.
+
+    `version` goes into the cache's key: raise it when tables change.
+    """
+
+    __slots__ = ()
+    nested: ClassVar[bool] = True  # any first w nodes may be verified
+    sampled: ClassVar[bool] = False  # children are drawn, and verified by recursive rejection
+    chain: ClassVar[bool] = False  # never branches
+    version: ClassVar[int] = 1
+
+    def resolved(self, recording: Recording) -> OwnOrder:
+        """The spec with defaults filled in; InputError if the recording holds too little."""
+        return self
+
+    def columns(self, recording: Recording) -> Columns:
+        """The arrays of the table over all anchors, hit ranks included."""
+        raise NotImplementedError
+
+    def block_columns(
+        self, block: BlockScores, realised: np.ndarray | None, draws: Draws | None
+    ) -> Columns:
+        """The same for n live blocks; realised (n, D) or None: hit ranks are ABSENT."""
+        raise NotImplementedError
 
 
 Order = ChainOrder | BestFirstOrder | StaticOrder | OwnOrder
 
 
-def _set(spec, name: str, value) -> None:
-    object.__setattr__(spec, name, value)
+# ---------------- What a spec comes to on D depths: limits, sizes, static shapes.
 
 
-def _count(name: str, value, optional: bool = False) -> int | None:
-    if value is None and optional:
-        return None
-    if isinstance(value, bool) or not isinstance(value, Integral) or not 1 <= value <= MAX_NODES:
-        raise refusal(*name.split(), value, f"an integer in 1..{MAX_NODES}")
-    return int(value)
+def resolve(spec: Order, depths: int, ranks: int, conditioned: bool, source: str) -> Order:
+    """`spec` with every default filled in, so that equal orders compare (and cache) equal.
+
+    depths D and ranks (children known per node) are what the scores hold; conditioned says
+    whether they depend on the parent. Raises InputError, naming `source`, for a spec beyond them.
+    """
+    if isinstance(spec, ChainOrder):
+        length = depths if spec.length is None else spec.length
+        within("ChainOrder length", length, depths, "depths", source)
+        return BestFirstOrder(limited_scores("auto", conditioned), length, 1, length)
+    if isinstance(spec, BestFirstOrder):
+        cap = limited_depth(spec, depths, source)
+        within("BestFirstOrder branch", spec.branch, ranks, "ranks per depth", source)
+        nodes = min(spec.nodes, full_tree(spec.branch, cap))
+        kind = limited_scores(spec.scores, conditioned)
+        return replace(spec, scores=kind, nodes=nodes, depth_cap=cap)
+    if isinstance(spec, StaticOrder):
+        given = spec.given, spec.levels
+        within("StaticOrder depths", len(spec.levels), depths, "depths", source, *given)
+        shape = static_shape(spec, depths)
+        rank = int(shape[:, 1].max()) + 1
+        within("StaticOrder rank", rank, ranks, "ranks per depth", source, *given)
+        if spec.prefixes:
+            within("StaticOrder prefixes", max(spec.prefixes), len(shape), "nodes", "the shape")
+        return replace(spec, scores=limited_scores(spec.scores, conditioned))
+    raise InputError(f"order: {spec!r}, accepted: a ChainOrder, a BestFirstOrder or a StaticOrder")
 
 
-def _counts(name: str, values) -> tuple[int, ...] | None:
-    if values is None:
-        return None
-    if isinstance(values, str) or not isinstance(values, Iterable):
-        raise refusal(*name.split(), values, "a list of integers")
-    return tuple(_count(name, value) for value in values)
+def limited_scores(scores: str, conditioned: bool) -> str:
+    """The kind of scores meant: all coincide where there is no Markov head."""
+    if not conditioned:
+        return "marginal"
+    return "parent" if scores == "auto" else scores
 
 
-def _choice(name: str, value, accepted: tuple[str, ...]) -> None:
-    if value not in accepted:
-        raise refusal(*name.split(), value, ", ".join(accepted))
+def limited_depth(spec: Any, depths: int, source: str) -> int:
+    """The spec's `depth_cap`, or every depth; InputError for more than `source` holds."""
+    cap = spec.depth_cap or depths
+    within(f"{type(spec).__name__} depth_cap", cap, depths, "depths", source)
+    return cap
 
 
-def _floor(value) -> float | None:
-    if value is None:
-        return None
-    number = isinstance(value, Real) and not isinstance(value, bool)
-    if not number or not -float("inf") < value <= 0:
-        raise refusal("BestFirstOrder", "floor", value, "a finite log, at most 0")
-    return float(value)
+def within(
+    what: str,
+    value: int,
+    limit: int,
+    unit: str,
+    source: str,
+    field: str | None = None,
+    given: Any = None,
+) -> None:
+    """Raise about what an order needs more of than there is.
+
+    what: order and field. field, given: of the field whose value asks for it, where it is another.
+    """
+    if value <= limit:
+        return
+    order, own = what.split()
+    accepted, asked = f"up to {limit}, the {unit} of {source}", value
+    if field is not None:
+        accepted, asked = f"no more than {limit} {unit} ({value} here), as {source} has", given
+    message = f"{what}: {value}, but {source} holds {limit} {unit}"
+    raise refusal(order, field or own, asked, accepted, message)
 
 
-def _platt(pair) -> tuple[float, float] | None:
-    if pair is None:
-        return None
-    values = tuple(pair) if isinstance(pair, Iterable) and not isinstance(pair, str) else ()
-    finite = len(values) == 2 and all(
-        isinstance(v, Real) and not isinstance(v, bool) and abs(v) < float("inf") for v in values
-    )
-    # a <= 0 would put unlikely siblings before likely ones
-    if not finite or values[0] <= 0:
-        raise refusal("BestFirstOrder", "platt", pair, "(a, b) finite with a > 0")
-    return float(values[0]), float(values[1])
+def full_tree(branch: int, depths: int) -> int:
+    """Nodes of the complete tree, or MAX_NODES if it has more."""
+    total, level = 0, 1
+    for _ in range(depths):
+        level *= branch
+        total += level
+        if total > MAX_NODES:
+            return MAX_NODES
+    return total
+
+
+def static_shape(spec: StaticOrder, depths: int) -> np.ndarray:
+    """(M, 3) int64 of parent index (-1 the anchor), 0-based rank, 1-based depth per node."""
+    levels = spec.levels
+    if spec.branching is None and spec.tail_chain:
+        levels += (1,) * (depths - len(levels))
+    nodes: list[tuple[int, int, int]] = []
+    level = [(-1, 0)]  # (node, sum of ranks along its path)
+    for depth, count in enumerate(levels, start=1):
+        chosen = [(total + rank, node, rank) for node, total in level for rank in range(count)]
+        if spec.branching is None:
+            chosen = sorted(chosen)[:count]
+        level = [(len(nodes) + k, total) for k, (total, _, _) in enumerate(chosen)]
+        nodes += [(node, rank, depth) for _, node, rank in chosen]
+        if len(nodes) > MAX_NODES:
+            message = f"StaticOrder: over {MAX_NODES} nodes at depth {depth}"
+            accepted = f"up to {MAX_NODES} nodes"
+            raise refusal("StaticOrder", spec.given, spec.levels, accepted, message)
+    return np.array(nodes, dtype=np.int64)

@@ -2,74 +2,42 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
 
 from simulator.orders.specs import ChainOrder
-from simulator.policies.checks import draft_length
-from simulator.policies.checks import entries as listed
+from simulator.policies.checks import MOST, draft_length, entries, refused
 from simulator.policies.shared.rules import FixedWidth, Plain, RulePolicy
 from simulator.policy import Lab
-from traces.common.errors import InputError
+from traces.common.settings import Section, whole
 
-# ---------------- A table from live batch sizes to draft lengths, as serving engines take it.
+ENTRY = "[first batch, last batch (null: no limit), tokens from 0]"
+# The longest length of each of SGLang's default tiers (see `sglang_adaptive`).
+TABLE = ((1, 7, 7), (8, 31, 3), (32, 63, 1), (64, None, 0))
 
 
-_ENTRY = "[first batch, last batch (null: no limit), tokens from 0]"
-
-
-@dataclass(frozen=True, slots=True)
-class Range:
+class Range(Section):
     """Batches `first` to `last` verify `length` draft tokens."""
 
-    first: int
-    last: float  # inf: no limit
-    length: int
+    first: whole(1, MOST)
+    last: whole(1, MOST) | None  # no limit
+    length: whole(0, MOST)
 
 
-def read_batch_table(entries: Iterable[Any]) -> tuple[Range, ...]:
+def read_batch_table(table: Sequence[Sequence[int | None]]) -> tuple[Range, ...]:
     """Ranges by rising batch that begin at 1 and follow each other without gap or overlap.
 
     Raises:
         InputError: naming the entry, its value and what is accepted.
     """
-    ranges = tuple(
-        _range(f"policy.table[{i}]", entry)
-        for i, entry in enumerate(listed("table", entries, _ENTRY))
-    )
-    if not ranges:
-        raise InputError(f"policy.table is empty; accepted: a list of {_ENTRY}")
-    due = 1
+    ranges, due = entries("table", table, Range, ENTRY), 1
     for i, item in enumerate(ranges):
-        if item.first != due:
-            wrong = "overlaps the one before" if item.first < due else "leaves a gap"
-            accepted = "nothing behind a range without limit" if due == math.inf else f"{due}"
-            raise InputError(
-                f"policy.table[{i}] begins at batch {item.first} and {wrong}; accepted: {accepted}"
-            )
-        due = item.last + 1
+        if due is None or item.first != due:
+            accepted = due or "nothing behind a range without limit"
+            raise refused(f"table[{i}].first", item.first, f"{accepted}, without gap or overlap")
+        if item.last is not None and item.last < item.first:
+            raise refused(f"table[{i}].last", item.last, f"{item.first} or more, or null")
+        due = None if item.last is None else item.last + 1
     return ranges
-
-
-def length_at(ranges: tuple[Range, ...], batch: int) -> int:
-    """Draft tokens at a live batch that the table covers."""
-    return next(item.length for item in ranges if batch <= item.last)
-
-
-def _range(where: str, entry: Any) -> Range:
-    values = list(entry) if isinstance(entry, Sequence) and not isinstance(entry, str) else []
-    first, last, length = values if len(values) == 3 else (None, None, None)
-    whole = all(isinstance(v, int) and not isinstance(v, bool) for v in (first, length))
-    limit = last is None or (isinstance(last, int) and not isinstance(last, bool))
-    if not (whole and limit and first >= 1 and length >= 0 and (last is None or last >= first)):
-        raise InputError(f"{where} is {entry!r}; accepted: {_ENTRY}")
-    return Range(first, math.inf if last is None else last, length)
-
-
-# The longest length of each of SGLang's default tiers (see `sglang_adaptive`).
-TABLE = ((1, 7, 7), (8, 31, 3), (32, 63, 1), (64, None, 0))
 
 
 class BatchSchedule(RulePolicy):
@@ -87,13 +55,13 @@ class BatchSchedule(RulePolicy):
 
     def prepare(self, lab: Lab) -> None:
         for i, item in enumerate(self.table):
-            draft_length(f"table[{i}] length", item.length, lab)
-        if self.table[-1].last < lab.max_batch:
-            raise InputError(
-                f"policy.table ends at batch {self.table[-1].last}; accepted: {lab.max_batch}, the"
-                " largest batch of the run, or null"
-            )
+            draft_length(f"table[{i}].length", item.length, lab)
+        last = self.table[-1].last
+        if last is not None and last < lab.max_batch:
+            accepted = f"{lab.max_batch}, the largest batch of the run, or null"
+            raise refused(f"table[{len(self.table) - 1}].last", last, accepted)
 
     def rule(self, batch: int) -> FixedWidth | Plain:
-        length = length_at(self.table, batch)
+        fits = (item.length for item in self.table if item.last is None or batch <= item.last)
+        length = next(fits)
         return FixedWidth(self.order, length) if length else Plain()

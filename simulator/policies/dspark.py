@@ -11,8 +11,7 @@ import numpy as np
 from simulator.calibration.chain import DRAWS, calibrated_chain
 from simulator.policies.checks import choice, probability
 from simulator.policies.shared.choices import FIRST
-from simulator.policies.shared.ladder import NEAR
-from simulator.policies.shared.rules import best_of_batch
+from simulator.policies.shared.rules import NEAR, best_of_batch
 from simulator.policy import Lab, Policy, Step
 
 
@@ -41,13 +40,9 @@ class DSpark(Policy):
         self.order, self._fit = calibrated_chain(lab, self.draws, scaled=self.threshold is None)
 
     def allocate(self, step: Step) -> np.ndarray:
-        return self._admit(step) if self.threshold is None else self._cut(step)
-
-    def _admit(self, step: Step) -> np.ndarray:
-        return best_of_batch(step, np.exp(step.draft.score), FIRST)[1]
-
-    def _cut(self, step: Step) -> np.ndarray:
         draft = step.draft
+        if self.threshold is None:
+            return best_of_batch(step, np.exp(draft.score), FIRST)[1]
         exists = np.arange(draft.score.shape[1]) < draft.size[:, None]  # (batch, M)
         score = np.where(exists, draft.score, 0.0)
         confidence = np.exp(np.diff(score, axis=1, prepend=0.0))

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from simulator.orders.families.beam import BeamOrder
 from simulator.policies.checks import node_count, whole
-from simulator.policies.shared.rules import FixedWidth, RulePolicy
-from simulator.policy import Lab
+from simulator.policies.shared.rules import WholeTree
 
 
-class Eagle2(RulePolicy):
+class Eagle2(WholeTree):
     """The top children of the best nodes per depth, reranked by joint probability.
 
     Its one-token drafter runs once per depth; here one pass scores all depths, so what the rule
@@ -24,15 +23,5 @@ class Eagle2(RulePolicy):
         self.top_k, self.depth = node_count("top_k", top_k), whole("depth", depth)
         self.nodes = node_count("nodes", nodes)
 
-    def prepare(self, lab: Lab) -> None:
-        depth = min(self.depth, lab.recording.depths)
-        self.order = BeamOrder(self.top_k, self.top_k, self.nodes, depth_cap=depth)
-        resolved = self.order.resolved(lab.recording)
-        self._fit = {name: getattr(resolved, name) for name in ("scores", "branch", "depth_cap")}
-
-    def rule(self, batch: int) -> FixedWidth:
-        return FixedWidth(self.order)
-
-    def describe(self) -> dict:
-        """branch and depth_cap: less than asked where the recording has fewer ranks or depths."""
-        return self._fit
+    def grown(self, depths: int) -> BeamOrder:
+        return BeamOrder(self.top_k, self.top_k, self.nodes, depth_cap=min(self.depth, depths))

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from simulator.orders.specs import ChainOrder
-from simulator.policies.checks import whole
+from simulator.policies.checks import draft_length, whole
 from simulator.policies.shared.rules import FixedWidth, RulePolicy
 from simulator.policy import Lab
-from traces.common.errors import InputError
 
 
 class FixedChain(RulePolicy):
@@ -21,12 +20,7 @@ class FixedChain(RulePolicy):
         self.length = whole("length", length)
 
     def prepare(self, lab: Lab) -> None:
-        depths = lab.recording.depths
-        if self.length > depths:
-            raise InputError(
-                f"policy.length is {self.length}; accepted: 1 to {depths}, the draft depths of "
-                f"{lab.recording.source}"
-            )
+        draft_length("length", self.length, lab)
 
     def rule(self, batch: int) -> FixedWidth:
         return FixedWidth(self.order, self.length)

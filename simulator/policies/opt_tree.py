@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from simulator.orders.families.beam import BeamOrder
 from simulator.policies.checks import node_count, probability, whole
-from simulator.policies.shared.rules import FixedWidth, RulePolicy
-from simulator.policy import Lab
+from simulator.policies.shared.rules import WholeTree
 
 
-class OptTree(RulePolicy):
+class OptTree(WholeTree):
     """The best n nodes of every depth get children; a depth of too little gain is the last.
 
     The gain is that of E, the sum of the n best path probabilities. One pass scores all depths
@@ -23,15 +22,6 @@ class OptTree(RulePolicy):
         self.nodes, self.depth = node_count("nodes", nodes), whole("depth", depth)
         self.min_gain = probability("min_gain", min_gain)
 
-    def prepare(self, lab: Lab) -> None:
-        depth, n = min(self.depth, lab.recording.depths), self.nodes
-        self.order = BeamOrder(n, n, n, depth_cap=depth, min_gain=self.min_gain)
-        resolved = self.order.resolved(lab.recording)
-        self._fit = {name: getattr(resolved, name) for name in ("scores", "branch", "depth_cap")}
-
-    def rule(self, batch: int) -> FixedWidth:
-        return FixedWidth(self.order)
-
-    def describe(self) -> dict:
-        """branch and depth_cap: less than asked where the recording has fewer ranks or depths."""
-        return self._fit
+    def grown(self, depths: int) -> BeamOrder:
+        n, cap = self.nodes, min(self.depth, depths)
+        return BeamOrder(n, n, n, depth_cap=cap, min_gain=self.min_gain)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from simulator.orders.families.beam import BeamOrder
 from simulator.orders.specs import MAX_NODES
 from simulator.policies.checks import node_count, whole
-from simulator.policies.shared.rules import FixedWidth, RulePolicy
-from simulator.policy import Lab
+from simulator.policies.shared.rules import WholeTree
 
 
-class PCTree(RulePolicy):
+class PCTree(WholeTree):
     """The top k children of k nodes per depth, reranked to the best N by joint probability.
 
     Whatever the load. Marginals stand in where a recording's scores do not depend on the parent.
@@ -19,18 +18,11 @@ class PCTree(RulePolicy):
         packed_tokens: the paper's N, the root included.
     """
 
+    shown = ("scores", "branch", "nodes")
+
     def __init__(self, k: int = 4, packed_tokens: int = 64) -> None:
         self.k = node_count("k", k)
         self.packed_tokens = whole("packed_tokens", packed_tokens, low=2, high=MAX_NODES + 1)
 
-    def prepare(self, lab: Lab) -> None:
-        self.order = BeamOrder(branch=self.k, beam=self.k, nodes=self.packed_tokens - 1)
-        resolved = self.order.resolved(lab.recording)
-        self._fit = {name: getattr(resolved, name) for name in ("scores", "branch", "nodes")}
-
-    def rule(self, batch: int) -> FixedWidth:
-        return FixedWidth(self.order)
-
-    def describe(self) -> dict:
-        """branch and nodes: less than asked where the recording has fewer ranks or depths."""
-        return self._fit
+    def grown(self, depths: int) -> BeamOrder:
+        return BeamOrder(branch=self.k, beam=self.k, nodes=self.packed_tokens - 1)

@@ -2,44 +2,54 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from simulator.orders.specs import ChainOrder
-from simulator.policies.checks import choice, draft_length, probability, whole
-from simulator.policies.checks import entries as listed
+from simulator.policies.checks import (
+    MOST,
+    choice,
+    draft_length,
+    entries,
+    probability,
+    refused,
+    whole,
+)
 from simulator.policy import Lab, Load, Outcome, Policy, Step
-from traces.common.errors import InputError
+from traces.common.settings import Many, Section, number
+from traces.common.settings import whole as whole_number
 
-_KEYS = {"min_batch", "lengths", "down"}
-_ENTRY = "{min_batch, lengths: rising from 0 or more, down: a number of tokens}"
+ENTRY = "{min_batch, lengths: rising from 0 or more, down: a number of tokens}"
+TIERS = (
+    {"min_batch": 1, "lengths": (1, 3, 5, 7), "down": -0.25},
+    {"min_batch": 8, "lengths": (0, 1, 3), "down": 0.0},
+    {"min_batch": 32, "lengths": (0, 1), "down": 0.0},
+    {"min_batch": 64, "lengths": (0,), "down": 0.0},
+)
+
+
+class Tier(Section):
+    """Lengths to choose from at batches from `min_batch` on."""
+
+    min_batch: whole_number(1, MOST)
+    lengths: Many[whole_number(0, MOST)]  # rising
+    down: number(-MOST, MOST)  # tokens added to the limits for going down
 
 
 @dataclass(slots=True)
 class TierState:
-    """Where a tier stands; `update` takes the mean accepted tokens of one of its steps."""
+    """Where a tier stands."""
 
     tier: Tier
-    weight: float
-    warmup: int
-    interval: int
     length: int
-    average: float
-    steps: int = field(default=0)
+    average: float  # of accepted draft tokens
+    steps: int = 0
 
-    def update(self, accepted: float) -> None:
-        if self.length:
-            self.average += self.weight * (accepted - self.average)
-        self.steps += 1
-        since = self.steps - self.warmup
-        if since > 0 and since % self.interval == 0:
-            self._move()
-
-    def _move(self) -> None:
+    def move(self) -> None:
+        """To the length that fits the average."""
         lengths = self.tier.lengths
         at = start = lengths.index(self.length)
         if self.length == 0:
@@ -52,60 +62,6 @@ class TierState:
             while at >= start and at < len(lengths) - 1 and self.average > lengths[at] - 0.5:
                 at += 1
         self.length = lengths[at]
-
-
-@dataclass(frozen=True, slots=True)
-class Tier:
-    """Lengths to choose from at batches from `min_batch` on."""
-
-    min_batch: int
-    lengths: tuple[int, ...]  # rising
-    down: float  # tokens added to the limits for going down
-
-    def start(self, weight: float, warmup: int, interval: int, initial: int | None) -> TierState:
-        middle = self.lengths[len(self.lengths) // 2]
-        length = initial if initial in self.lengths else middle
-        return TierState(self, weight, warmup, interval, length, length - 1.0)
-
-
-def read_tiers(entries: Iterable[Mapping[str, Any]]) -> tuple[Tier, ...]:
-    """Tiers by rising batch, the first from batch 1.
-
-    Raises:
-        InputError: naming the entry, its value and what is accepted.
-    """
-    tiers = tuple(
-        _tier(f"policy.tiers[{i}]", entry)
-        for i, entry in enumerate(listed("tiers", entries, _ENTRY))
-    )
-    batches = [tier.min_batch for tier in tiers]
-    if not tiers or batches[0] != 1 or sorted(set(batches)) != batches:
-        raise InputError(f"policy.tiers has min_batch {batches}; accepted: rising, from 1")
-    return tiers
-
-
-def _tier(where: str, entry: Any) -> Tier:
-    given = dict(entry) if isinstance(entry, Mapping) else {}
-    batch, lengths, down = (given.get(key) for key in ("min_batch", "lengths", "down"))
-    several = isinstance(lengths, Sequence) and not isinstance(lengths, str)
-    listed = list(lengths) if several else [None]
-    number = isinstance(down, int | float) and not isinstance(down, bool)
-    counts = all(_count(value) for value in [batch, *listed]) and sorted(set(listed)) == listed
-    if set(given) != _KEYS or not (number and counts and listed and abs(down) < float("inf")):
-        raise InputError(f"{where} is {entry!r}; accepted: {_ENTRY}")
-    return Tier(batch, tuple(listed), float(down))
-
-
-def _count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-TIERS = (
-    {"min_batch": 1, "lengths": (1, 3, 5, 7), "down": -0.25},
-    {"min_batch": 8, "lengths": (0, 1, 3), "down": 0.0},
-    {"min_batch": 32, "lengths": (0, 1), "down": 0.0},
-    {"min_batch": 64, "lengths": (0,), "down": 0.0},
-)
 
 
 class SGLangAdaptive(Policy):
@@ -133,20 +89,28 @@ class SGLangAdaptive(Policy):
         interval: int = 5,
         initial: int | None = None,
     ) -> None:
-        whole("warmup", warmup, 0), whole("interval", interval), probability("weight", weight)
-        self.tiers = read_tiers(tiers)
-        if initial is not None:
-            lengths = {length for tier in self.tiers for length in tier.lengths}
-            choice("initial", initial, tuple(sorted(lengths)))
-        self._settings = (weight, warmup, interval, initial)
+        self.warmup, self.interval = whole("warmup", warmup, 0), whole("interval", interval)
+        self.weight = probability("weight", weight)
+        self.tiers = entries("tiers", tiers, Tier, ENTRY)
+        for i, tier in enumerate(self.tiers):
+            if not tier.lengths or sorted(set(tier.lengths)) != list(tier.lengths):
+                raise refused(f"tiers[{i}].lengths", list(tier.lengths), "rising, at least one")
+        batches = [tier.min_batch for tier in self.tiers]
+        if batches[0] != 1 or sorted(set(batches)) != batches:
+            raise refused("tiers", batches, "min_batch that rises, from 1")
+        lengths = {length for tier in self.tiers for length in tier.lengths}
+        self.initial = choice("initial", initial, (None, *sorted(lengths)))
 
     def prepare(self, lab: Lab) -> None:
+        self._states = []
         for i, tier in enumerate(self.tiers):
             draft_length(f"tiers[{i}].lengths", tier.lengths[-1], lab)
-        self._states = [tier.start(*self._settings) for tier in self.tiers]
+            middle = tier.lengths[len(tier.lengths) // 2]
+            length = self.initial if self.initial in tier.lengths else middle
+            self._states.append(TierState(tier, length, length - 1.0))
 
-    def _state(self, batch: int):
-        return self._states[bisect_right([t.min_batch for t in self.tiers], batch) - 1]
+    def _state(self, batch: int) -> TierState:
+        return [state for state in self._states if state.tier.min_batch <= batch][-1]
 
     def plan(self, load: Load) -> ChainOrder | None:
         return self.order if self._state(load.batch).length else None
@@ -155,4 +119,10 @@ class SGLangAdaptive(Policy):
         return np.minimum(step.draft.size, self._state(step.batch).length)  # (batch,)
 
     def observe(self, outcome: Outcome) -> None:
-        self._state(len(outcome.request)).update(float(outcome.accepted.mean()))
+        state = self._state(len(outcome.request))
+        if state.length:
+            state.average += self.weight * (float(outcome.accepted.mean()) - state.average)
+        state.steps += 1
+        since = state.steps - self.warmup
+        if since > 0 and since % self.interval == 0:
+            state.move()

@@ -8,18 +8,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import model_validator
 
 from simulator.calibration.file import calibration_for
+from simulator.calibration.fit import platt_edges
 from simulator.calibration.lab import fitting_anchors, samples
-from simulator.calibration.platt import Platt, fit_platt, platt_edges
-from simulator.orders.families.sampled import SampledOrder
-from simulator.orders.families.sampled_fit import sampled_edges
+from simulator.calibration.maps import Platt, fit_platt
+from simulator.orders.families.sampled import SampledOrder, sampled_edges
 from simulator.orders.specs import BestFirstOrder, ChainOrder, Order
-from simulator.policies.checks import choice, node_count
-from simulator.policies.shared.ladder import Rung, read_ladder, rung_at
-from simulator.policies.shared.rules import FixedWidth, RulePolicy, Threshold
+from simulator.policies.checks import MOST, choice, entries, node_count, refused
+from simulator.policies.shared.rules import NEAR, FixedWidth, RulePolicy, Threshold
 from simulator.policy import Lab
+from traces.common.settings import Section, number, whole
 
 # Published, re-read every round: at temperature 0, and above it.
 LADDER = (
@@ -28,6 +30,38 @@ LADDER = (
     {"max_batch": None, "theta": 0.15},
 )
 SAMPLED_LADDER = ({"max_batch": 8, "theta": 0.05}, {"max_batch": None, "arm": "chain"})
+
+
+RUNG = "{max_batch, theta} or {max_batch, arm: chain}"
+
+
+class Rung(Section):
+    """One step of the ladder: batches up to `max_batch`, null on the last."""
+
+    max_batch: whole(1, MOST) | None
+    theta: number(0, 1) | None = None  # survival threshold; None: the plain chain
+    arm: Literal["chain"] | None = None
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Rung:
+        if (self.theta is None) == (self.arm is None):
+            self.refuse("theta", RUNG)
+        return self
+
+    @property
+    def log_thetas(self) -> tuple[float, float, float]:
+        """Log of the threshold, and those between which a node could fall either way elsewhere."""
+        around = (self.theta, self.theta - NEAR, self.theta + NEAR)
+        return tuple(math.log(p) if p > 0 else -math.inf for p in around)
+
+
+def read_ladder(ladder: Sequence[Mapping[str, Any]]) -> tuple[Rung, ...]:
+    """Rungs by rising batch; the last one covers every larger batch. InputError for others."""
+    rungs = entries("ladder", ladder, Rung, RUNG)
+    limits = [rung.max_batch for rung in rungs]
+    if limits[-1] is not None or None in limits[:-1] or sorted({*limits[:-1]}) != limits[:-1]:
+        raise refused("ladder", limits, "max_batch that rises, null in the last entry only")
+    return rungs
 
 
 class TreeSpark(RulePolicy):
@@ -64,7 +98,7 @@ class TreeSpark(RulePolicy):
 
     def _climb(self, ladder: Sequence[Mapping[str, Any]]) -> None:
         self.ladder, self._orders = read_ladder(ladder), {}
-        self._admit = {rung: (rung.log_theta, *rung.near_log) for rung in self.ladder if rung.theta}
+        self._admit = {rung: rung.log_thetas for rung in self.ladder if rung.theta}
 
     def prepare(self, lab: Lab) -> None:
         """Fit p = sigmoid(a logit q + b) on edges whose ancestors were all accepted."""
@@ -99,11 +133,11 @@ class TreeSpark(RulePolicy):
         """
         if rung.theta is None:
             return self._chain
-        low, _ = rung.near_log
+        _, low, _ = rung.log_thetas
         return replace(self.order, floor=low) if math.isfinite(low) else self.order
 
     def rule(self, batch: int) -> FixedWidth | Threshold:
-        rung = rung_at(self.ladder, batch)
+        rung = next(one for one in self.ladder if batch <= (one.max_batch or math.inf))
         order = self._orders.get(rung)
         return Threshold(order, *self._admit[rung]) if rung.theta else FixedWidth(order)
 

@@ -261,8 +261,8 @@ class AnchorCounts:
         return int(self.counts[margin[: len(self.counts)] < below].sum())
 
     def sampled_error_bound(self, recording: Recording) -> dict[str, float]:
-        """Mean and maximum over rounds, see `orders.families.sampled_fit`."""
-        from simulator.orders.families.sampled_fit import sampled_error_bound
+        """Mean and maximum over rounds, see `orders.families.sampled`."""
+        from simulator.orders.families.sampled import sampled_error_bound
 
         total = largest = 0.0
         visited = np.flatnonzero(self.counts)

@@ -85,7 +85,7 @@ def run(cfg: Mapping[str, Any], folder: Path | None = None) -> None:
     Raises:
         InputError: see `load` and `fit_calibration`.
     """
-    from simulator.calibration.errors import measure
+    from simulator.calibration.fit import measure
     from simulator.orders import order_table
     from simulator.policy import FITTING
 

@@ -28,7 +28,8 @@ from simulator.policies.cast import Cast
 from simulator.policies.fixed_tree import FixedTree
 from simulator.policies.treespark import TreeSpark
 from simulator.policy import Draft, Lab, Load, Policy, Step
-from tests import naive_orders as naive
+from tests.reference import RawScores
+from tests.reference_orders import drafted
 from traces.recordings.catalog import known_recordings
 from traces.recordings.files import read_recording
 from traces.recordings.recording import Recording
@@ -101,10 +102,10 @@ def round_s(blocks: Blocks, policy: Policy, cost: StepCost, batch: int) -> np.nd
 def reference_us(blocks: Blocks, policy: Policy) -> float:
     """Microseconds per anchor of the explicit heap over the same tree."""
     spec = resolve_for(policy.order, blocks.recording)
-    options = {"kind": spec.scores, "ties": spec.ties, "platt": spec.platt}
+    raw = RawScores(blocks.recording.arrays, blocks.recording.meta)
     start = time.perf_counter()
     for anchor in blocks.anchors[:REFERENCE_ANCHORS]:
-        naive.best_first(blocks.recording, int(anchor), nodes=NODES, **options)
+        drafted(spec, raw, int(anchor))
     return (time.perf_counter() - start) / REFERENCE_ANCHORS * 1e6
 
 

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from numbers import Real
 
 import numpy as np
 
-from simulator.orders.families.blockwise import BlockwiseOrder, Grown, limited_depth
+from simulator.orders.families.blockwise import BlockwiseOrder, Grown
 from simulator.orders.scores import BlockScores
-from simulator.orders.shape import limited_scores
-from simulator.orders.specs import SCORES, _choice, _count, refusal
+from simulator.orders.specs import (
+    COUNT,
+    SCORES,
+    Kind,
+    check,
+    finite,
+    limited_depth,
+    limited_scores,
+    one_of,
+)
+
+GAIN = Kind("a number of at least 0", lambda value: finite(value, low=0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,19 +41,11 @@ class BeamOrder(BlockwiseOrder):
     min_gain: float | None = None
 
     def __post_init__(self) -> None:
-        _choice("BeamOrder scores", self.scores, SCORES)
-        for name in ("branch", "beam", "nodes"):
-            _count(f"BeamOrder {name}", getattr(self, name))
-        _count("BeamOrder depth_cap", self.depth_cap, optional=True)
-        gain = self.min_gain
-        if gain is None:
-            return
-        if isinstance(gain, bool) or not isinstance(gain, Real) or not 0 <= gain < float("inf"):
-            raise refusal("BeamOrder", "min_gain", gain, "a number of at least 0")
-        object.__setattr__(self, "min_gain", float(gain))
+        check(self, branch=COUNT, beam=COUNT, nodes=COUNT)
+        check(self, scores=one_of(SCORES), depth_cap=COUNT, min_gain=GAIN)
 
     def limited(self, depths: int, ranks: int, conditioned: bool, source: str) -> BeamOrder:
-        cap = limited_depth("BeamOrder", self.depth_cap, depths, source)
+        cap = limited_depth(self, depths, source)
         branch = min(self.branch, ranks)
         pool, frontier = 0, 1
         for _ in range(cap):
@@ -80,19 +81,14 @@ class BeamOrder(BlockwiseOrder):
             least = top.min(axis=1)
             grows = layers[-1][0][:, : self.beam] > least[:, None]
             if self.min_gain is not None:
-                gain, expected = self._gain(top, expected)
-                grows &= (gain > self.min_gain)[:, None]
+                before = expected
+                expected = np.exp(-np.sort(-top, axis=1)[:, : self.beam]).sum(axis=1)
+                grows &= (expected - before > self.min_gain)[:, None]
             rows, slots = np.nonzero(grows)
             tokens, scores = layers[-1][2][rows, slots], layers[-1][0][rows, slots]
             if not len(rows):
                 break
         return _ordered(layers, keep, self.nodes)
-
-    def _gain(self, top, before) -> tuple[np.ndarray, np.ndarray]:
-        """By how much a layer raised E, and E: both (n,)."""
-        best = -np.sort(-top, axis=1)[:, : self.beam]
-        expected = np.exp(best).sum(axis=1)
-        return expected - before, expected
 
 
 def _ordered(layers, keep: int, nodes: int) -> Grown:
@@ -107,13 +103,8 @@ def _ordered(layers, keep: int, nodes: int) -> Grown:
     above = np.take_along_axis(above, order, axis=1)
     parent = np.where(above >= 0, np.take_along_axis(rank, np.maximum(above, 0), axis=1), -1)
     score, token = (np.take_along_axis(part, order, axis=1) for part in (score, token))
-    return _padded(Grown(score, depth[order], parent, token), nodes)
-
-
-def _padded(grown: Grown, nodes: int) -> Grown:
-    """Rows of `nodes` slots, also where every block stopped early."""
-    missing = nodes - grown.score.shape[1]
-    if missing <= 0:
-        return grown
-    score = np.pad(grown.score, ((0, 0), (0, missing)), constant_values=-np.inf)
-    return Grown(score, *(np.pad(part, ((0, 0), (0, missing))) for part in grown[1:]))
+    grown = Grown(score, depth[order], parent, token)
+    missing = max(nodes - score.shape[1], 0)  # where every block stopped early
+    fill = (-np.inf, 0, 0, 0)
+    parts = zip(grown, fill, strict=True)
+    return Grown(*(np.pad(one, ((0, 0), (0, missing)), constant_values=by) for one, by in parts))

@@ -9,11 +9,9 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from simulator.orders.families.base import Columns, Draws, OwnOrder
-from simulator.orders.scores import BlockScores, head_of, held, recorded_block
-from simulator.orders.shape import within
+from simulator.orders.scores import BlockScores, gathered, held
+from simulator.orders.specs import Columns, Draws, OwnOrder
 from simulator.orders.table import ABSENT
-from simulator.progress import Progress
 from traces.recordings.recording import Recording
 
 CHUNK = 64  # anchors whose full-vocabulary logits are held at once
@@ -48,15 +46,12 @@ class BlockwiseOrder(OwnOrder):
         return self.limited(*held(recording), recording.source)
 
     def columns(self, recording: Recording) -> Columns:
-        spec, head = self.resolved(recording), head_of(recording)
-        parts = []
-        with Progress(recording.num_anchors, "orders of anchors") as progress:
-            for first in range(0, recording.num_anchors, CHUNK):
-                anchors = np.arange(first, min(first + CHUNK, recording.num_anchors))
-                grown = spec.grow(recorded_block(recording, anchors, head))
-                parts.append(as_columns(grown, recording.depths, recording.realised(anchors)))
-                progress.update(first + len(anchors))
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        spec, depths = self.resolved(recording), recording.depths
+
+        def rows_of(anchors: np.ndarray, block: BlockScores) -> Columns:
+            return as_columns(spec.grow(block), depths, recording.realised(anchors))
+
+        return gathered(recording, CHUNK, rows_of)
 
     def block_columns(
         self, block: BlockScores, realised: np.ndarray | None, draws: Draws | None
@@ -72,31 +67,18 @@ def as_columns(grown: Grown, depths: int, realised: np.ndarray | None) -> Column
     depth, parent = np.where(exists, grown.depth, 0), np.where(exists, grown.parent, -1)
     token = np.where(exists, grown.token, -1)
     equal = (grown.score[:, 1:] == grown.score[:, :-1]) & exists[:, 1:]
-    columns = {
+    hit_rank = np.full((len(depth), depths), ABSENT, np.int16)
+    at, rows = np.full(len(depth), -1), np.arange(len(depth))  # of the realised path
+    for d in range(0 if realised is None else depths):
+        node = (depth == d + 1) & (parent == at[:, None]) & (token == realised[:, d : d + 1])
+        at = np.where(node.any(axis=1), node.argmax(axis=1), -2)  # no node has parent -2
+        hit_rank[rows[at >= 0], d] = at[at >= 0] + 1
+    return {
         "score": np.where(exists, grown.score, -np.inf),
         "depth": depth.astype(np.uint8),
         "parent": parent.astype(np.int16),
         "token": token.astype(np.int32),
         "size": exists.sum(axis=1, dtype=np.int32),
         "ties": equal.sum(axis=1, dtype=np.int32),
+        "hit_rank": hit_rank,
     }
-    return columns | {"hit_rank": _hit_rank(depth, parent, token, depths, realised)}
-
-
-def _hit_rank(depth, parent, token, depths: int, realised: np.ndarray | None) -> np.ndarray:
-    """(n, D) int16 1-based rank of the realised path's nodes, ABSENT where it left the tree."""
-    found = np.full((len(depth), depths), ABSENT, np.int16)
-    if realised is None:
-        return found
-    at, rows = np.full(len(depth), -1), np.arange(len(depth))
-    for d in range(depths):
-        node = (depth == d + 1) & (parent == at[:, None]) & (token == realised[:, d : d + 1])
-        at = np.where(node.any(axis=1), node.argmax(axis=1), -2)  # no node has parent -2
-        found[rows[at >= 0], d] = at[at >= 0] + 1
-    return found
-
-
-def limited_depth(name: str, depth_cap: int | None, depths: int, source: str) -> int:
-    """`depth_cap` or every depth; InputError for more than `source` holds."""
-    within(f"{name} depth_cap", depth_cap or depths, depths, "depths", source)
-    return depth_cap or depths

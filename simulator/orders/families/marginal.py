@@ -6,10 +6,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from simulator.orders.families.blockwise import BlockwiseOrder, Grown, limited_depth
+from simulator.orders.families.blockwise import BlockwiseOrder, Grown
 from simulator.orders.scores import BlockScores
-from simulator.orders.shape import full_tree, limited_scores
-from simulator.orders.specs import _choice, _count
+from simulator.orders.specs import (
+    COUNT,
+    check,
+    full_tree,
+    limited_depth,
+    limited_scores,
+    one_of,
+)
 from traces.recordings.recording import Recording
 
 SCORES = ("marginal", "marginal_biased")
@@ -43,13 +49,10 @@ class MarginalOrder(BlockwiseOrder):
     depth_cap: int | None = None
 
     def __post_init__(self) -> None:
-        _choice("MarginalOrder scores", self.scores, SCORES)
-        _count("MarginalOrder nodes", self.nodes)
-        _count("MarginalOrder branch", self.branch, optional=True)
-        _count("MarginalOrder depth_cap", self.depth_cap, optional=True)
+        check(self, scores=one_of(SCORES), nodes=COUNT, branch=COUNT, depth_cap=COUNT)
 
     def limited(self, depths: int, ranks: int, conditioned: bool, source: str) -> MarginalOrder:
-        cap = limited_depth("MarginalOrder", self.depth_cap, depths, source)
+        cap = limited_depth(self, depths, source)
         branch = min(self.branch or self.nodes, self.nodes, ranks)
         nodes = min(self.nodes, full_tree(branch, cap))
         return replace(

@@ -6,26 +6,48 @@ softmax(logits / T) without replacement. So what is verified never depends on a 
 its admission, which is what makes recursive rejection lossless.
 Replayed along a recorded text, the children of accepted nodes come from their law given the text
 (a Doob transform): live rounds and replayed ones have one joint law of text and acceptance.
+
+With a head the law is the whole softmax(logits / T). A pool holds K tokens per depth: drafts are
+drawn from these alone, from q^(1/T) normalised over them. Any law makes lossless drafts if it is
+the one they come from, so nothing is lumped together and replay stays exact; but these are not the
+drafts of the whole law, see `sampled_error_bound`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from numbers import Real
-from typing import ClassVar
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from simulator.orders.families import sampled_laws as laws
-from simulator.orders.families.base import Columns, Draws, OwnOrder
-from simulator.orders.scores import BlockScores, head_of, recorded_block
-from simulator.orders.shape import full_tree
-from simulator.orders.specs import MAX_NODES, refusal
-from simulator.orders.table import ABSENT
-from simulator.progress import Progress
+from simulator.orders.scores import BlockScores, gathered, no_head
+from simulator.orders.specs import (
+    COUNT,
+    FLOOR,
+    PLATT,
+    Columns,
+    Draws,
+    Kind,
+    OwnOrder,
+    check,
+    finite,
+    full_tree,
+    refusal,
+)
+from simulator.orders.table import ABSENT, OrderTable
 from traces.common.errors import InputError
 from traces.recordings.recording import Recording
+from traces.recordings.scores import log_softmax
+
+if TYPE_CHECKING:
+    from simulator.orders.kernels.sampled import SampledLaws, Truth
+
+LOGIT_BYTES = 64e6  # for the logits of the anchors that are grown at once
+ROWS = 1024  # full-vocabulary laws held at once by fits
+ABOVE_0 = Kind("a number above 0", lambda value: finite(value, low=np.nextafter(0, 1)))
+TEMPERATURES = Kind(
+    "with branch 1, numbers above 0 per depth", lambda values: tuple(map(ABOVE_0.read, values))
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,27 +75,10 @@ class SampledOrder(OwnOrder):
     sampled: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        for name in ("nodes", "branch", "depth_cap"):
-            value = getattr(self, name)
-            whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-            if not (value is None and name == "depth_cap") and not (
-                whole and 1 <= value <= MAX_NODES
-            ):
-                _refuse(name, value, f"an integer in 1..{MAX_NODES}")
-        if self.platt is not None:
-            pair = _numbers("platt", self.platt)
-            if len(pair) != 2 or pair[0] <= 0:  # a <= 0 would reverse the bounds
-                _refuse("platt", self.platt, "(a, b) finite with a > 0")
-            object.__setattr__(self, "platt", pair)
-        if self.confidence is not None:
-            temperatures = _numbers("confidence", self.confidence)
-            if self.branch != 1 or not temperatures or min(temperatures) <= 0:
-                _refuse("confidence", self.confidence, "with branch 1, numbers above 0 per depth")
-            object.__setattr__(self, "confidence", temperatures)
-        if self.temperature is not None and _numbers("temperature", [self.temperature])[0] <= 0:
-            _refuse("temperature", self.temperature, "a number above 0")
-        if self.floor is not None and _numbers("floor", [self.floor])[0] > 0:
-            _refuse("floor", self.floor, "a finite log, at most 0")
+        check(self, nodes=COUNT, branch=COUNT, depth_cap=COUNT, platt=PLATT, floor=FLOOR)
+        check(self, confidence=TEMPERATURES, temperature=ABOVE_0)
+        if self.confidence is not None and (self.branch != 1 or not self.confidence):
+            raise refusal("SampledOrder", "confidence", self.confidence, TEMPERATURES.accepted)
 
     @property
     def chain(self) -> bool:
@@ -96,16 +101,12 @@ class SampledOrder(OwnOrder):
 
     def columns(self, recording: Recording) -> Columns:
         spec = self.resolved(recording)
-        head = head_of(recording)
-        step, parts = laws.anchors_at_once(recording.depths, recording.vocab_size), []
-        with Progress(recording.num_anchors, "sampled trees of anchors") as progress:
-            for first in range(0, recording.num_anchors, step):
-                anchors = np.arange(first, min(first + step, recording.num_anchors))
-                block = recorded_block(recording, anchors, head)
-                truth = laws.kernel_truth(recording, anchors, block)
-                parts.append(spec.grown(block, truth, laws.recorded_draws(recording, anchors)))
-                progress.update(first + len(anchors))
-        return _joined(parts, recording.depths, spec.nodes)
+
+        def grown(anchors: np.ndarray, block: BlockScores) -> Columns:
+            return spec.grown(block, _truth(recording, anchors, block), _keys(recording, anchors))
+
+        step = _at_once(recording.depths, recording.vocab_size)
+        return gathered(recording, step, grown, "sampled trees of anchors")
 
     def block_columns(
         self, block: BlockScores, realised: np.ndarray | None, draws: Draws | None
@@ -114,23 +115,30 @@ class SampledOrder(OwnOrder):
 
         Raises InputError without `temperature`, or without draws.
         """
+        from simulator.orders.kernels.sampled import Truth
+
         if draws is None or self.temperature is None:
             missing = "draws" if draws is None else "a temperature"
             raise InputError(f"SampledOrder: live blocks without {missing}, accepted: with both")
         n, depths = block.shape[:2]
         spec = self._whole(depths, self.temperature, "the block")
-        step = laws.anchors_at_once(depths, laws.candidates(block))
-        parts = []
-        for cut in (slice(first, first + step) for first in range(0, n, step)):
-            some, keys = laws.part(block, cut), laws.part_of_draws(draws, cut)
-            parts.append(spec.grown(some, laws.no_truth(some), keys))
-        return _joined(parts, depths, spec.nodes)
+        candidates = block.shape[2] if block.pooled else block.head.vocab_size
+        step, parts = _at_once(depths, candidates), []
+        for first in range(0, max(n, 1), step):
+            some, keys = (_cut(whole, slice(first, first + step)) for whole in (block, draws))
+            unknown = np.zeros((some.shape[0], 0), np.int64)  # texts that are not written yet
+            truth = Truth(np.zeros((0, candidates)), unknown, unknown)
+            parts.append(spec.grown(some, truth, keys))
+        if len(parts) == 1:
+            return parts[0]
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
-    def grown(self, block: BlockScores, truth, draws: Draws) -> Columns:
-        """Trees of a resolved spec; truth: kernel.Truth of the texts behind the block's rows."""
+    def grown(self, block: BlockScores, truth: Truth, draws: Draws) -> Columns:
+        """Trees of a resolved spec; truth: of the texts behind the block's rows."""
         from simulator.orders.kernels import sampled as kernel
+        from simulator.orders.kernels.best_first import Rows
 
-        confident = self.confidence is not None
+        a, b = self.platt or (1.0, 0.0)
         rule = kernel.SampledRule(
             nodes=self.nodes,
             branch=self.branch,
@@ -138,15 +146,27 @@ class SampledOrder(OwnOrder):
             inverse_t=1.0 / self.temperature,
             normal=block.pooled,
             calibrated=self.platt is not None,
-            a=(self.platt or (1.0, 0.0))[0],
-            b=(self.platt or (1.0, 0.0))[1],
+            a=a,
+            b=b,
             temperature=np.array(self.confidence or (), np.float64),
-            floor=-np.inf if self.floor is None else float(self.floor),
+            floor=-np.inf if self.floor is None else self.floor,
         )
-        rows, keys = _empty_rows(*block.shape[:2], self.nodes), laws.kernel_keys(draws, self.nodes)
-        kernel.grow(
-            laws.kernel_laws(block, confident), truth, rule, keys, kernel.SampledRows(**rows)
-        )
+        n, depths = block.shape[:2]
+        rows = {
+            "score": np.full((n, self.nodes), -np.inf),
+            "depth": np.zeros((n, self.nodes), np.uint8),
+            "parent": np.full((n, self.nodes), -1, np.int16),
+            "token": np.full((n, self.nodes), -1, np.int32),
+            "size": np.zeros(n, np.int32),
+            "hit_rank": np.full((n, depths), ABSENT, np.int16),
+            "ties": np.zeros(n, np.int32),
+        }
+        seeds, index = (np.asarray(x).astype(np.uint64) for x in (draws.seeds, draws.output_index))
+        stream = draws.rng
+        given = np.zeros((0, 0)) if stream is None else stream.random((len(seeds), self.nodes))
+        keys = kernel.Keys(seeds, index, given)
+        laws = _laws(block, self.confidence is not None)
+        kernel.grow(laws, truth, rule, keys, Rows(**rows))
         return rows
 
     def _whole(self, depths: int, temperature: float, source: str) -> SampledOrder:
@@ -154,41 +174,161 @@ class SampledOrder(OwnOrder):
         if max(cap, len(self.confidence or ())) > depths:
             raise InputError(f"SampledOrder: {cap} depths, but {source} holds {depths} depths")
         if self.confidence is not None and len(self.confidence) < cap:
-            _refuse("confidence", self.confidence, f"{cap} numbers, one per depth")
+            accepted = f"{cap} numbers, one per depth"
+            raise refusal("SampledOrder", "confidence", self.confidence, accepted)
         nodes = min(self.nodes, full_tree(self.branch, cap))
         temperature = float(self.temperature or temperature)
-        return replace(self, nodes=int(nodes), depth_cap=int(cap), temperature=temperature)
+        return replace(self, nodes=nodes, depth_cap=cap, temperature=temperature)
 
 
-def _refuse(name: str, value, accepted: str) -> None:
-    raise refusal("SampledOrder", name, value, accepted)
+# ---------------- What drafts are drawn from, and what the target says of a text, as arrays.
 
 
-def _numbers(name: str, values) -> tuple[float, ...]:
-    values = tuple(values) if isinstance(values, Iterable) and not isinstance(values, str) else None
-    if values is None or not all(
-        isinstance(v, Real) and not isinstance(v, bool) and abs(v) < float("inf") for v in values
-    ):
-        _refuse(name, values, "finite numbers")
-    return tuple(float(v) for v in values)
+def _at_once(depths: int, vocab: int) -> int:
+    """Anchors whose logits are held in float64 at once."""
+    return int(np.clip(LOGIT_BYTES // (8 * depths * vocab), 1, 4096))
 
 
-def _empty_rows(n: int, depths: int, nodes: int) -> Columns:
-    """Arrays for the kernel to fill, paddings in place."""
-    return {
-        "score": np.full((n, nodes), -np.inf),
-        "depth": np.zeros((n, nodes), np.uint8),
-        "parent": np.full((n, nodes), -1, np.int16),
-        "token": np.full((n, nodes), -1, np.int32),
-        "size": np.zeros(n, np.int32),
-        "hit_rank": np.full((n, depths), ABSENT, np.int16),
-        "ties": np.zeros(n, np.int32),
-    }
+def _cut(whole: BlockScores | Draws, rows: slice) -> BlockScores | Draws:
+    names = [field.name for field in fields(whole) if field.name not in ("head", "rng")]
+    arrays = {name: getattr(whole, name) for name in names if getattr(whole, name) is not None}
+    return replace(whole, **{name: np.asarray(array)[rows] for name, array in arrays.items()})
 
 
-def _joined(parts: list[Columns], depths: int, nodes: int) -> Columns:
-    """One after the other; one block as it is."""
-    if len(parts) == 1:
-        return parts[0]
-    empty = _empty_rows(0, depths, nodes)
-    return {name: np.concatenate([empty[name], *(p[name] for p in parts)]) for name in empty}
+def _laws(block: BlockScores, confident: bool) -> SampledLaws:
+    """The laws of a block, with confidences if asked for."""
+    from simulator.orders.kernels.sampled import SampledLaws
+
+    confidence, parent = np.zeros((0, 0)), np.zeros(0)
+    if confident:
+        confidence, parent = block.state_confidence(), np.array(block.head.confidence[1])
+    if block.pooled:
+        logits = np.array(block.pool_logprob, np.float64, order="C")
+        token = np.array(block.pool_token, np.int64, order="C")
+        head, anchor_token = no_head(), np.zeros(len(logits), np.int64)
+    else:
+        logits, token = _logits(block), np.zeros((0, 0, 0), np.int64)
+        head, anchor_token = block.head, np.array(block.anchor_token, np.int64)
+    return SampledLaws(logits, token, anchor_token, head.kept(), confidence, parent)
+
+
+def _logits(block: BlockScores) -> np.ndarray:
+    """(n, D, V) float64 before the Markov bias, banned tokens at -inf, the caller's own."""
+    if block.logits is None:
+        logits = block.head.logits(block.hidden)
+    else:
+        logits = np.array(block.logits, np.float64, order="C")
+    logits[..., block.head.banned] = -np.inf
+    return logits
+
+
+def _truth(recording: Recording, anchors: np.ndarray, block: BlockScores) -> Truth:
+    """The text behind every anchor, and the target's law at each of its tokens."""
+    from simulator.orders.kernels.sampled import Truth
+
+    x = recording.realised(anchors).astype(np.int64)  # (n, D)
+    rows = recording.target_row(anchors[:, None], np.arange(recording.depths))
+    unique, row = np.unique(rows, return_inverse=True)
+    p, row = np.exp(recording.target_logp(unique)), row.reshape(rows.shape)
+    if not block.pooled:
+        return Truth(p, row, x)
+    token = np.asarray(block.pool_token, np.int64)
+    pooled = np.ascontiguousarray(p[row[..., None], token].reshape(-1, token.shape[2]))
+    match = token == x[..., None]
+    x = np.where(match.any(-1), match.argmax(-1), -1)
+    return Truth(pooled, np.arange(x.size).reshape(x.shape), x)
+
+
+def _keys(recording: Recording, anchors: np.ndarray) -> Draws:
+    """The keys of a recording's requests; those without seeds are numbered, as when served."""
+    count = np.arange(recording.num_sequences)
+    seeds = recording.arrays.get("seq_request_seed", count)[recording.anchor_sequence[anchors]]
+    return Draws(seeds, recording.anchor_output[anchors])
+
+
+def draft_law(
+    block: BlockScores,
+    row: np.ndarray,
+    depth: int,
+    parent: np.ndarray,
+    temperature: float,
+    vocab: int,
+) -> np.ndarray:
+    """(n, vocab) law q that children are drawn from, the first of them; for whoever verifies them.
+
+    row (n,) of the block, 0-based depth, parent (n,) tokens.
+    """
+    if block.pooled:
+        law = np.zeros((len(row), vocab))
+        logq = np.asarray(block.pool_logprob)[row, depth].astype(np.float64) / temperature
+        token = np.asarray(block.pool_token)[row, depth].astype(np.int64)
+        np.put_along_axis(law, token, np.exp(log_softmax(logq)), axis=1)
+        return law
+    name = "hidden" if block.logits is None else "logits"
+    cut = {name: np.asarray(getattr(block, name))[row, depth, None]}
+    logits = _logits(BlockScores(**cut, head=block.head, anchor_token=parent))[:, 0]
+    logits += block.head.w1[parent] @ block.head.w2
+    return np.exp(log_softmax(logits / temperature))
+
+
+# ---------------- What estimates are fitted on, and what a pool leaves out of them.
+
+
+def sampled_edges(
+    recording: Recording, table: OrderTable, anchors: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(q, label, depth) of every admitted child of the anchor or of an accepted node: (edges,).
+
+    q is the drafter's probability of the drawn token at temperature 1, label whether the child was
+    accepted, depth 1-based. Fit a Platt map on them (`calibration.fit_platt`), one for each
+    temperature: whether a sampled child is accepted is another event than equality with the text.
+    """
+    anchors = np.asarray(anchors)
+    hit = table.hit_rank[anchors].astype(np.int64)  # (n, D)
+    exists = np.arange(table.max_nodes) < table.size[anchors, None]
+    parent, token = table.parent[anchors].astype(np.int64), table.token[anchors]
+    parts = []
+    for depth in range(recording.depths):
+        above = hit[:, depth - 1, None] - 1 if depth else np.full((len(anchors), 1), -1)
+        under = exists & (parent == above) & (table.depth[anchors] == depth + 1)
+        row, node = np.nonzero(under)
+        q = _path_q(recording, anchors, depth, row, token[row, node].astype(np.int64))
+        parts.append((q, node == hit[row, depth] - 1, np.full(len(row), depth + 1)))
+    return tuple(np.concatenate(column) for column in zip(*parts, strict=True))
+
+
+def _path_q(recording, anchors, depth: int, row: np.ndarray, token: np.ndarray) -> np.ndarray:
+    """Probability of tokens under the realised parents of anchors[row], row ascending."""
+    if recording.encoding == "pool":
+        match = recording["pool_token"][anchors[row], depth] == token[:, None]
+        logq = recording["pool_logprob"][anchors[row], depth].astype(np.float64)
+        return np.exp(np.where(match, logq, -np.inf).max(axis=1))
+    if depth:
+        parents = recording.realised(anchors)[:, depth - 1]
+    else:
+        parents = recording.anchor_tokens(anchors)
+    q = np.empty(len(row))
+    for first in range(0, len(anchors), ROWS):
+        cut = slice(*np.searchsorted(row, [first, first + ROWS]))
+        some = slice(first, first + ROWS)
+        law = recording.conditional_logp(anchors[some], depth, parents[some])
+        q[cut] = np.exp(law[row[cut] - first, token[cut]])
+    return q
+
+
+def sampled_error_bound(recording: Recording, anchors: np.ndarray) -> np.ndarray:
+    """How far drafts from a pool may differ from those of the whole law: (n,) in [0, 1].
+
+    Replay is exact for the drafts that are made, from the K pool tokens. Where the drafter would
+    sample its whole vocabulary, a slot's token comes from another law, in total variation by the
+    tail that the pool leaves out, so the chance that a first child is accepted differs by no more.
+    (Pools hold the law at temperature 1; the drafts of colder ones leave out less.) The largest
+    over an anchor's depths; 0 where the recording holds the whole law.
+    """
+    anchors = np.asarray(anchors)
+    if recording.encoding == "hidden":
+        return np.zeros(len(anchors))
+    if recording.encoding != "pool":
+        raise InputError(f"{recording.source}: encoding {recording.encoding}, accepted: pool")
+    held = np.exp(recording["pool_logprob"][anchors].astype(np.float64)).sum(axis=-1)  # (n, D)
+    return np.clip(1.0 - held, 0.0, 1.0).max(axis=1)

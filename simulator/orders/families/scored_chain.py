@@ -8,16 +8,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from numbers import Real
 from typing import ClassVar
 
 import numpy as np
 
 from simulator.orders.build import build_block
 from simulator.orders.cache import order_table
-from simulator.orders.families.base import Columns, Draws, OwnOrder
 from simulator.orders.scores import Q_MAX, BlockScores, DraftHead, logit
-from simulator.orders.specs import ChainOrder, StaticOrder
+from simulator.orders.specs import (
+    ChainOrder,
+    Columns,
+    Draws,
+    Kind,
+    OwnOrder,
+    StaticOrder,
+    check,
+    finite,
+    one_of,
+)
 from simulator.orders.table import OrderTable
 from traces.common.errors import InputError
 from traces.recordings.recording import Recording
@@ -27,6 +35,14 @@ LARGEST = float(logit(Q_MAX))  # margins beyond say no more: q is clamped there 
 CHUNK = 1024  # anchors whose states are held in float64 at once
 
 Maps = tuple[tuple[float, float], ...]
+
+
+def _pair(value) -> tuple[float, float]:
+    a, b = map(finite, value)
+    return a, b
+
+
+PAIR = Kind("a finite pair (a, b) per depth", _pair)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +60,7 @@ class ScoredChain(OwnOrder):
     chain: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if self.evidence not in EVIDENCE:
-            raise InputError(
-                f"ScoredChain evidence: {self.evidence!r}, accepted: {', '.join(EVIDENCE)}"
-            )
-        if self.maps is not None:
-            object.__setattr__(self, "maps", tuple(_pair(pair) for pair in self.maps))
+        check(self, evidence=one_of(EVIDENCE), maps=[PAIR])
 
     def resolved(self, recording: Recording) -> ScoredChain:
         """With a pair per depth; InputError if the recording lacks depths or the evidence."""
@@ -96,7 +107,7 @@ class ScoredChain(OwnOrder):
     def _recorded(self, recording: Recording, table: OrderTable) -> np.ndarray:
         """Evidence at every anchor: (A, length)."""
         if self.evidence == "confidence":
-            return recorded_confidence(recording, table)
+            return _recorded_confidence(recording, table)
         if self.evidence == "q":
             return _logit_q(table)
         if recording.encoding == "pool":
@@ -106,7 +117,8 @@ class ScoredChain(OwnOrder):
     def _live(self, block: BlockScores, table: OrderTable) -> np.ndarray:
         """Evidence of n live blocks: (n, length)."""
         if self.evidence == "confidence":
-            return _live_confidence(block, table)
+            states = block.state_confidence()[:, : table.max_nodes]
+            return states + _parents_part(block.head, block.anchor_token, table)
         if self.evidence == "q":
             return _logit_q(table)
         if block.pooled:
@@ -127,7 +139,7 @@ def has_confidence(recording: Recording) -> bool:
     return "confidence_hidden" in recording or "confidence" in recording
 
 
-def recorded_confidence(recording: Recording, table: OrderTable) -> np.ndarray:
+def _recorded_confidence(recording: Recording, table: OrderTable) -> np.ndarray:
     """Confidence logits along the chains of `table`: (A, length).
 
     From the head where it is recorded, so that replay and live agree to the last digit; the
@@ -135,49 +147,25 @@ def recorded_confidence(recording: Recording, table: OrderTable) -> np.ndarray:
     """
     length = table.max_nodes
     if "confidence_hidden" not in recording:
-        return _logit_of_stored(recording["confidence"][:, :length])
+        stored = recording["confidence"][:, :length]
+        kind = np.finfo(stored.dtype)  # 0 and 1 stand for what the type rounds to them
+        low, high = float(kind.smallest_subnormal) / 2, 1 - float(kind.eps) / 4
+        return logit(np.clip(stored.astype(np.float64), low, high))
     head, logits = DraftHead.of(recording), []
+    tokens = recording.anchor_tokens(table.anchors)
     for first in range(0, recording.num_anchors, CHUNK):
         rows = slice(first, first + CHUNK)
-        logits.append(_state_logit(recording["hidden"][rows, :length], head))
-    parents = _parents(recording.anchor_tokens(table.anchors), table)
-    return np.concatenate(logits) + head.confidence[1][parents]
+        hidden = recording["hidden"][rows, :length]
+        block = BlockScores(hidden=hidden, head=head, anchor_token=tokens[rows])
+        logits.append(block.state_confidence())
+    return np.concatenate(logits) + _parents_part(head, tokens, table)
 
 
-def _live_confidence(block: BlockScores, table: OrderTable) -> np.ndarray:
-    if block.head is None or block.head.confidence is None:
-        raise InputError("the block: has no confidence head, accepted by ScoredChain: margin, q")
-    length = table.max_nodes
-    if block.confidence_logit is not None:
-        logits = block.confidence_logit[:, :length]
-    elif block.hidden is not None:
-        logits = _state_logit(block.hidden[:, :length], block.head)
-    else:
-        raise InputError("the block: logits without confidence_logit, accepted: both")
-    return logits + block.head.confidence[1][_parents(block.anchor_token, table)]
-
-
-def _state_logit(hidden: np.ndarray, head: DraftHead) -> np.ndarray:
-    """The confidence logit without the parent's part: (n, length) of states (n, length, d).
-
-    Summed row by row: a matrix product's rounding depends on how many rows there are.
-    """
-    state, _, bias = head.confidence
-    return (np.asarray(hidden, np.float64) * state).sum(axis=-1) + bias
-
-
-def _parents(anchor_token: np.ndarray, table: OrderTable) -> np.ndarray:
-    """Parent token of every chain node: (n, length); missing nodes get any."""
+def _parents_part(head: DraftHead, anchor_token: np.ndarray, table: OrderTable) -> np.ndarray:
+    """The part of every chain node's parent token: (n, length); missing nodes get any."""
     parents = np.empty(table.token.shape, np.int64)
     parents[:, 0], parents[:, 1:] = anchor_token, table.token[:, :-1]
-    return parents
-
-
-def _logit_of_stored(confidence: np.ndarray) -> np.ndarray:
-    """logit of stored probabilities; 0 and 1 stand for what their type rounds to them."""
-    kind = np.finfo(confidence.dtype)
-    low, high = float(kind.smallest_subnormal) / 2, 1 - float(kind.eps) / 4
-    return logit(np.clip(confidence.astype(np.float64), low, high))
+    return head.confidence[1][parents]
 
 
 def _logit_q(table: OrderTable) -> np.ndarray:
@@ -203,13 +191,3 @@ def _comb_margin(comb: OrderTable) -> np.ndarray:
 def _two_ranks(ranks: int, source: str) -> None:
     if ranks < 2:
         raise InputError(f"ScoredChain margin: needs 2 ranks per depth, but {source} holds {ranks}")
-
-
-def _pair(pair) -> tuple[float, float]:
-    values = tuple(pair) if isinstance(pair, tuple | list) else ()
-    finite = len(values) == 2 and all(
-        isinstance(v, Real) and not isinstance(v, bool) and abs(v) < float("inf") for v in values
-    )
-    if not finite:
-        raise InputError(f"ScoredChain maps: {pair!r}, accepted: a finite pair (a, b) per depth")
-    return float(values[0]), float(values[1])

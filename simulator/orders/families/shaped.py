@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
 from simulator.orders.families.blockwise import CHUNK, BlockwiseOrder, Grown
-from simulator.orders.scores import BlockScores, head_of, held, recorded_block
-from simulator.orders.shape import limited_scores, within
-from simulator.orders.specs import MAX_NODES, SCORES, _choice, _count
+from simulator.orders.scores import BlockScores, gathered, held
+from simulator.orders.specs import (
+    COUNT,
+    MAX_NODES,
+    SCORES,
+    Columns,
+    check,
+    limited_scores,
+    one_of,
+    whole,
+    within,
+)
 from traces.common.errors import InputError
 from traces.recordings.recording import Recording
 
@@ -32,25 +40,20 @@ class ShapeOrder(BlockwiseOrder):
     nested: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        _choice("ShapeOrder scores", self.scores, SCORES)
-        for name in ("parents", "ranks", "prefixes"):
-            object.__setattr__(self, name, _whole(name, getattr(self, name)))
-        count = len(self.parents)
+        check(self, scores=one_of(SCORES), prefixes=[COUNT])
+        check(self, parents=[whole(-1)], ranks=[whole(0)])
+        count, nodes = len(self.parents), list(zip(self.parents, self.ranks, strict=False))
         if not 1 <= count <= MAX_NODES or len(self.ranks) != count:
             raise InputError(
                 f"ShapeOrder: {count} parents and {len(self.ranks)} ranks, accepted: as many, "
                 f"1 to {MAX_NODES}"
             )
-        for node, (parent, rank) in enumerate(zip(self.parents, self.ranks, strict=True)):
-            if not -1 <= parent < node or rank < 0:
-                raise InputError(
-                    f"ShapeOrder node {node}: parent {parent}, rank {rank}, accepted: a parent "
-                    f"from -1 to {node - 1} and a rank of at least 0"
-                )
-        if len(set(zip(self.parents, self.ranks, strict=True))) < count:
-            raise InputError("ShapeOrder: two nodes with the same parent and rank")
+        if len(set(nodes)) < count or any(parent >= node for node, (parent, _) in enumerate(nodes)):
+            raise InputError(
+                "ShapeOrder: two nodes of one parent and rank, or one before its parent; accepted: "
+                "neither"
+            )
         for width in self.prefixes:
-            _count("ShapeOrder prefixes", width)
             within("ShapeOrder prefixes", width, count, "nodes", "the shape")
 
     @property
@@ -84,29 +87,16 @@ class ShapeOrder(BlockwiseOrder):
                 part.reshape(n, len(above), -1)[:, which, ranks[layer]] for part in found
             )
             token[:, layer], score[:, layer] = tokens, score[:, parents[layer]] + logq
-        return _closed(score[:, :-1], np.broadcast_to(depths, (n, count)), parents, token[:, :-1])
-
-
-def _closed(score, depth, parents, token) -> Grown:
-    """Rows without the nodes that do not exist, at -inf; they leave no gaps."""
-    parent = np.broadcast_to(parents, score.shape)
-    exists = score > -np.inf
-    if exists.all():
-        return Grown(score, depth, parent, token)
-    order = np.argsort(~exists, axis=1, kind="stable")
-    place = np.cumsum(exists, axis=1) - 1  # (n, M) of the nodes that exist
-    parent = np.where(parent >= 0, np.take_along_axis(place, np.maximum(parent, 0), axis=1), -1)
-    parts = (np.take_along_axis(part, order, axis=1) for part in (score, depth, parent, token))
-    return Grown(*parts)
-
-
-def _whole(name: str, values) -> tuple[int, ...]:
-    listed = isinstance(values, Iterable) and not isinstance(values, str)
-    values = tuple(values) if listed else ()
-    whole = all(isinstance(v, int | np.integer) and not isinstance(v, bool) for v in values)
-    if not listed or not whole:
-        raise InputError(f"ShapeOrder {name}: accepted: a list of integers")
-    return tuple(map(int, values))
+        score, token = score[:, :-1], token[:, :-1]
+        depth, parent = (np.broadcast_to(part, score.shape) for part in (depths, parents))
+        exists = score > -np.inf
+        if exists.all():
+            return Grown(score, depth, parent, token)
+        order = np.argsort(~exists, axis=1, kind="stable")  # nodes that do not exist leave no gaps
+        place = np.cumsum(exists, axis=1) - 1  # (n, M) of the nodes that exist
+        above = np.take_along_axis(place, np.maximum(parent, 0), axis=1)
+        parts = (score, depth, np.where(parent >= 0, above, -1), token)
+        return Grown(*(np.take_along_axis(part, order, axis=1) for part in parts))
 
 
 # ---------------- Which of its parent's children each realised token is.
@@ -123,14 +113,9 @@ def realised_ranks(
 
     _, ranks, conditioned = held(recording)
     kind, kept = limited_scores(scores, conditioned), min(branch, ranks)
-    head = head_of(recording)
-    parts = [np.zeros((0, recording.depths), np.int64)]
-    for first in range(0, len(anchors), CHUNK):
-        some = anchors[first : first + CHUNK]
-        children, rows = (
-            Children(recorded_block(recording, some, head), kind, kept),
-            np.arange(len(some)),
-        )
+
+    def ranks_of(some: np.ndarray, block: BlockScores) -> Columns:
+        children, rows = Children(block, kind, kept), np.arange(len(some))
         realised = recording.realised(some)
         parents = np.column_stack([recording.anchor_tokens(some), realised[:, :-1]])
         found = np.full(realised.shape, branch)
@@ -138,5 +123,6 @@ def realised_ranks(
             token, _ = children.of(depth, rows, parents[:, depth])
             match = token == realised[:, depth, None]
             found[:, depth] = np.where(match.any(axis=1), match.argmax(axis=1), branch)
-        parts.append(found)
-    return np.concatenate(parts)
+        return {"ranks": found}
+
+    return gathered(recording, CHUNK, ranks_of, "ranks of tokens", anchors)["ranks"]

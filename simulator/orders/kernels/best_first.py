@@ -136,7 +136,7 @@ class WorkSpace(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Output rows of n anchors (see OrderTable), and the realised tokens to look for."""
+    """Output rows of n anchors, see OrderTable."""
 
     score: np.ndarray
     depth: np.ndarray
@@ -145,7 +145,6 @@ class Rows(NamedTuple):
     size: np.ndarray
     hit_rank: np.ndarray
     ties: np.ndarray
-    realised: np.ndarray  # (n, D) int64, -1 = unknown; (n, 0) = none known
 
 
 def runs(vocab: int) -> int:
@@ -246,7 +245,7 @@ def _take(x, y, largest, term):
 
 
 @njit(**BORROWED)
-def _bias_row(head, token):
+def bias_row(head, token):
     """Row of `token`, computed if need be in place of the oldest; NO_PARENT: the zero row."""
     if token < 0:
         return head.owner.shape[0]
@@ -271,16 +270,16 @@ def _bias_row(head, token):
 
 @njit(**INLINED)
 def _row_at(head, token):
-    """`_bias_row`, where most rows are known."""
+    """`bias_row`, where most rows are known."""
     at = head.slot[token] if token >= 0 else head.owner.shape[0]
-    return at if at >= 0 else _bias_row(head, token)
+    return at if at >= 0 else bias_row(head, token)
 
 
 @njit(cache=True, nogil=True)
 def fill_rows(head):
     """Compute the rows of as many parent tokens as there is room for, the smallest ids first."""
     for token in range(head.owner.shape[0]):
-        _bias_row(head, token)
+        bias_row(head, token)
 
 
 @njit(**BORROWED)
@@ -303,7 +302,7 @@ def _settle(scores, head, work, i, slot):
     Where products underflow, Z is summed from its definition.
     """
     law, child, row = work.law[slot], work.child[slot], work.row
-    at, d, single = _bias_row(head, law.given), law.depth, scores.single.shape[0] > 0
+    at, d, single = bias_row(head, law.given), law.depth, scores.single.shape[0] > 0
     for v in range(row.shape[0]):
         row[v] = scores.single[i, d, v] if single else scores.logits[i, d, v]
     for token in head.banned:
@@ -504,20 +503,21 @@ def _copy_lists(scores, work, i):
 def grow(*fields):
     """Fill Rows for all anchors; False if a pool's list rises.
 
-    fields: of Scores, Head, Rule, WorkSpace and Rows in turn. An array by itself is passed in 80
-    ns, one in a tuple in 180: together that is a tenth of a lone request's time.
+    fields: of Scores, Head, Rule, WorkSpace and Rows in turn, and the realised tokens to look for:
+    (n, D) int64, -1 = unknown; (n, 0) = none known. An array by itself is passed in 80 ns, one in
+    a tuple in 180: together that is a tenth of a lone request's time.
     """
     scores, head, rule = Scores(*fields[:5]), Head(*fields[5:14]), Rule(*fields[14:24])
-    work, rows = WorkSpace(*fields[24:34]), Rows(*fields[34:])
+    work, rows, realised = WorkSpace(*fields[24:34]), Rows(*fields[34:41]), fields[41]
     for i in range(rows.size.shape[0]):
         if rule.kind == POOL and not _copy_lists(scores, work, i):
             return False
-        _grow(scores, head, rule, work, rows, i)
+        _grow(scores, head, rule, work, rows, realised, i)
     return True
 
 
 @njit(**BORROWED)
-def _grow(scores, head, rule, work, rows, i):
+def _grow(scores, head, rule, work, rows, realised, i):
     """Pop the best candidate of anchor i, emit it, offer its next sibling and its first child.
 
     Siblings enter the heap one by one, as none can leave before a better one. Equal keys leave in
@@ -533,7 +533,7 @@ def _grow(scores, head, rule, work, rows, i):
     used = started = m = ties = 0
     node = work.node[0]
     node.depth, node.place, node.survival = 0, 0, 0.0
-    node.token, node.on_path = scores.anchor_token[i], rows.realised.shape[1] > 0
+    node.token, node.on_path = scores.anchor_token[i], realised.shape[1] > 0
     while True:
         d = node.depth
         if m < nodes and d < rule.depth_cap:
@@ -582,7 +582,7 @@ def _grow(scores, head, rule, work, rows, i):
         node.token = work.child[slot, rank].token
         if static:
             node.place = shape[parent.place, rank] + 1
-        node.on_path = parent.on_path and rows.realised[i, d] == node.token
+        node.on_path = parent.on_path and realised[i, d] == node.token
         if node.on_path:
             rows.hit_rank[i, d] = m
         ties += m > 1 and node.survival == work.node[m - 1].survival

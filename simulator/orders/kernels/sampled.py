@@ -4,7 +4,6 @@ A tree is a queue of slots, places for one more child of a node. The best slot i
 then is its token drawn, without replacement, from the parent's law q.
 Where the target's text x and law p are known, the children of nodes on the text are drawn from
 their law given x; so trees have the joint law with the text that live rounds would give them.
-All in one file, because numba does not recompile a caller when a function elsewhere changes.
 """
 
 from __future__ import annotations
@@ -15,11 +14,15 @@ from typing import NamedTuple
 import numpy as np
 
 from simulator.compiling import njit
+from simulator.orders.kernels.best_first import (
+    BORROWED,
+    LOG_CLAMP,
+    Head,
+    bias_row,
+)
 from traces.common.keyed_noise import ACCEPT, DRAFTS, DRAW, ROOT_KEY
 
-ABSENT = 32767  # as in orders.table
 BLOCK = 64  # tokens whose weights are summed together
-LOG_CLAMP = math.log1p(-1e-9)  # TreeSpark clamps q to 1 - 1e-9 before the logit
 
 U = np.uint64
 _M0, _M1 = U(0xD2E7470EE14C6C93), U(0xCA5A826395121157)  # of Philox-4x64 (Salmon et al., SC 2011)
@@ -28,10 +31,6 @@ _MIX1, _MIX2 = U(0xBF58476D1CE4E5B9), U(0x94D049BB133111EB)
 _LOW, _ONE, _TWO, _11, _27, _30, _31, _32 = map(U, (0xFFFFFFFF, 1, 2, 11, 27, 30, 31, 32))
 _DRAFTS, _ROOT = U(DRAFTS), U(ROOT_KEY)
 
-# For functions that allocate nothing: references to the arrays of their arguments go uncounted.
-SMALL = {"cache": True, "nogil": True, "_nrt": False, "error_model": "numpy"}
-WHOLE = {"cache": True, "nogil": True}
-
 
 class SampledLaws(NamedTuple):
     """Draft scores of n anchors over W candidates per depth."""
@@ -39,12 +38,7 @@ class SampledLaws(NamedTuple):
     logits: np.ndarray  # (n, D, W), -inf where banned; log-probabilities if `Rule.normal`
     token: np.ndarray  # (n, D, W) int64 of the candidates; (0, 0, 0): candidate w is token w
     anchor_token: np.ndarray  # (n,) int64
-    w1: np.ndarray  # (V, r) factors of the Markov bias; r may be 0
-    w2: np.ndarray  # (r, W)
-    slot: np.ndarray  # (V,) int64 row of `bias` of a parent token, -1 = not computed
-    owner: np.ndarray  # (R,) int64 parent token of a row, -1 = free
-    cursor: np.ndarray  # (1,) int64 row to be (re)used next
-    bias: np.ndarray  # (R, W)
+    head: Head  # of the Markov bias
     confidence: np.ndarray  # (n, D) state's part of the confidence logit, or (0, 0)
     parent_confidence: np.ndarray  # (V,) parent's part, or (0,)
 
@@ -80,18 +74,6 @@ class Keys(NamedTuple):
     given: np.ndarray  # (n, nodes) draws of the admitted slots in turn; (0, 0): keyed
 
 
-class SampledRows(NamedTuple):
-    """Output rows of n anchors, see OrderTable."""
-
-    score: np.ndarray
-    depth: np.ndarray
-    parent: np.ndarray
-    token: np.ndarray
-    size: np.ndarray
-    hit_rank: np.ndarray
-    ties: np.ndarray
-
-
 class SampledTree(NamedTuple):
     """Work space for one anchor; node 0 is the anchor, node m + 1 the m-th admitted."""
 
@@ -113,7 +95,7 @@ class SampledTree(NamedTuple):
     p: np.ndarray  # (D, W) the target's law behind an accepted node, after its rejections
 
 
-@njit(**SMALL)
+@njit(**BORROWED)
 def _multiply(a, b):
     """High and low word of a product of two 64-bit words."""
     a0, a1, b0, b1 = a & _LOW, a >> _32, b & _LOW, b >> _32
@@ -122,7 +104,7 @@ def _multiply(a, b):
     return a1 * b1 + (middle >> _32) + (other >> _32), a * b
 
 
-@njit(**SMALL)
+@njit(**BORROWED)
 def _uniform(seed, output_index, slot_key, use):
     """See `keyed_noise.keyed_uniform`; the counter is stepped before the first word."""
     c0, c1, c2, c3 = use + _ONE, slot_key, _DRAFTS, U(0)
@@ -135,7 +117,7 @@ def _uniform(seed, output_index, slot_key, use):
     return (np.float64(c0 >> _11) + 0.5) / 9007199254740992.0
 
 
-@njit(**SMALL)
+@njit(**BORROWED)
 def _step(key, value):
     """See `traces.common.keyed_noise.step_key`."""
     mixed = key + _W0 * U(value + 2)
@@ -144,7 +126,7 @@ def _step(key, value):
     return mixed ^ (mixed >> _31)
 
 
-@njit(**WHOLE)
+@njit(cache=True, nogil=True)
 def slot_uniforms(seeds, output_index, width, parent, token, use, out):
     """Keyed draws of every slot of given trees into out (n, M), by use; arrays as in OrderTable."""
     for i in range(len(width)):
@@ -159,36 +141,21 @@ def slot_uniforms(seeds, output_index, width, parent, token, use, out):
             key[m + 1] = _step(slot, token[i, m])
 
 
-@njit(**SMALL)
-def _bias_row(laws, token):
-    """Row of a parent token's bias, computed if need be in place of the oldest."""
-    if laws.slot[token] >= 0:
-        return laws.slot[token]
-    row = laws.cursor[0]
-    laws.cursor[0] = (row + 1) % laws.owner.shape[0]
-    if laws.owner[row] >= 0:
-        laws.slot[laws.owner[row]] = -1
-    laws.owner[row], laws.slot[token] = token, row
-    bias = laws.bias[row]
-    bias[:] = 0.0
-    for k in range(laws.w1.shape[1]):
-        factor = laws.w1[token, k]
-        for w in range(bias.shape[0]):
-            bias[w] += factor * laws.w2[k, w]
-    return row
+@njit(**BORROWED)
+def _log_sigmoid(z):
+    return -math.log1p(math.exp(-z)) if z > 0 else z - math.log1p(math.exp(z))
 
 
-@njit(**SMALL)
+@njit(**BORROWED)
 def _log_edge(rule, logq):
     """log of the estimated acceptance of a draft with log-probability logq at temperature 1."""
     if not rule.calibrated:
         return logq
     logq = min(logq, LOG_CLAMP)
-    z = rule.a * (logq - math.log1p(-math.exp(logq))) + rule.b
-    return -math.log1p(math.exp(-z)) if z > 0 else z - math.log1p(math.exp(z))
+    return _log_sigmoid(rule.a * (logq - math.log1p(-math.exp(logq))) + rule.b)
 
 
-@njit(**SMALL)
+@njit(**BORROWED)
 def _offer(best, logit, w, x):
     """Keep candidate w of logit x if it is among the best, ties to the earlier candidate."""
     at = best.shape[0]
@@ -200,15 +167,15 @@ def _offer(best, logit, w, x):
         best[at], logit[at] = w, x
 
 
-@njit(**SMALL)
+@njit(**BORROWED)
 def _prepare(laws, truth, rule, tree, i, node):
     """Derive the law of a node's children; nothing is drawn. False if there is none."""
     d, width = tree.depth[node], laws.logits.shape[2]
     weight, best, logq = tree.weight[node], tree.best[node], tree.best_logq[node]
     for w in range(width):
         weight[w] = laws.logits[i, d, w]
-    if laws.w1.shape[1] > 0:
-        bias = laws.bias[_bias_row(laws, tree.token[node])]
+    if laws.head.w1.shape[1] > 0:
+        bias = laws.head.rows[bias_row(laws.head, tree.token[node])]
         for w in range(width):
             weight[w] += bias[w]
     best[:] = -1
@@ -238,7 +205,7 @@ def _prepare(laws, truth, rule, tree, i, node):
     return True
 
 
-@njit(**SMALL)
+@njit(**BORROWED)
 def _sum_block(weight, mass, block):
     """Sum of one block's weights, anew: what is drawn leaves no rounding behind."""
     total = 0.0
@@ -247,7 +214,7 @@ def _sum_block(weight, mass, block):
     mass[block] = total
 
 
-@njit(**SMALL)
+@njit(**BORROWED)
 def _sum_blocks(tree, node):
     total = 0.0
     for block in range(tree.mass.shape[1]):
@@ -256,7 +223,7 @@ def _sum_blocks(tree, node):
     return total
 
 
-@njit(**SMALL)
+@njit(**BORROWED)
 def _forward(weight, mass, u):
     """Candidate at the share u in [0, 1) of the weights, in the sequence of candidates."""
     left, block, at = u * mass.sum(), 0, -1
@@ -275,7 +242,7 @@ def _forward(weight, mass, u):
     return at
 
 
-@njit(**SMALL)
+@njit(**BORROWED)
 def _rejected(weight, total, p, x, u):
     """Candidate at the share u of (q - p)+, which is what a rejected child is drawn from.
 
@@ -297,7 +264,7 @@ def _rejected(weight, total, p, x, u):
     return at
 
 
-@njit(**SMALL)
+@njit(**BORROWED)
 def _draw(truth, tree, keys, i, node, count, slot):
     """(candidate, whether it is accepted) for the slot that is admitted as number `count`."""
     weight, mass, d = tree.weight[node], tree.mass[node], tree.depth[node]
@@ -315,7 +282,7 @@ def _draw(truth, tree, keys, i, node, count, slot):
     return _forward(weight, mass, _uniform(seed, index, slot, U(DRAW))), False
 
 
-@njit(**SMALL)
+@njit(**BORROWED)
 def _largest_left(tree, node):
     """log q at temperature 1 of the best candidate not drawn, -inf if there is none."""
     for k in range(tree.best.shape[1]):
@@ -324,7 +291,7 @@ def _largest_left(tree, node):
     return -np.inf
 
 
-@njit(**SMALL)
+@njit(**BORROWED)
 def _remove(tree, rule, node, w):
     """Take a drawn candidate out of its law; its log q at temperature 1.
 
@@ -342,30 +309,23 @@ def _remove(tree, rule, node, w):
     return logq
 
 
-@njit(**SMALL)
-def _confidence(laws, rule, tree, i, node):
-    """log of the calibrated confidence of a node's child: it reads the parent's token alone."""
-    d = tree.depth[node]
-    z = laws.confidence[i, d] + laws.parent_confidence[tree.token[node]]
-    z /= rule.temperature[d]
-    return -math.log1p(math.exp(-z)) if z > 0 else z - math.log1p(math.exp(z))
-
-
-@njit(**SMALL)
+@njit(**BORROWED)
 def _bound(laws, rule, tree, i, node):
-    """log bound of a prepared node's next slot."""
+    """log bound of a prepared node's next slot: a confidence reads the parent's token alone."""
     if rule.temperature.shape[0] > 0:
-        return tree.survival[node] + _confidence(laws, rule, tree, i, node)
+        d = tree.depth[node]
+        z = laws.confidence[i, d] + laws.parent_confidence[tree.token[node]]
+        return tree.survival[node] + _log_sigmoid(z / rule.temperature[d])
     return tree.survival[node] + _log_edge(rule, _largest_left(tree, node))
 
 
-@njit(**SMALL)
+@njit(**BORROWED)
 def _push(tree, node, bound, tick):
     tree.waiting[node], tree.bound[node], tree.tick[node] = bound > -np.inf, bound, tick
     return tick + 1
 
 
-@njit(**SMALL)
+@njit(**BORROWED)
 def _pop(tree, count):
     """The node with the best slot, ties to the earlier push; -1 if none waits."""
     best = -1
@@ -381,14 +341,14 @@ def _pop(tree, count):
     return best
 
 
-@njit(**SMALL)
+@njit(**BORROWED)
 def _plant(tree, node, depth, token, key, survival, looking):
     tree.depth[node], tree.token[node], tree.key[node] = depth, token, key
     tree.survival[node], tree.looking[node] = survival, looking
     tree.drawn[node], tree.waiting[node] = -1, False
 
 
-@njit(**SMALL)
+@njit(**BORROWED)
 def _grow(laws, truth, rule, keys, tree, rows, i):
     """One tree. An unprepared node waits under its own survival, which bounds its children's."""
     _plant(tree, 0, 0, laws.anchor_token[i], _ROOT, 0.0, truth.row.shape[1] > 0)
@@ -425,7 +385,7 @@ def _grow(laws, truth, rule, keys, tree, rows, i):
     return count
 
 
-@njit(**WHOLE)
+@njit(cache=True, nogil=True)
 def grow(laws, truth, rule, keys, rows):
     """Grow the trees of n anchors into rows, which hold their paddings already."""
     nodes, width = rule.nodes + 1, laws.logits.shape[2]

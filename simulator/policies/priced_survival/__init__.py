@@ -12,8 +12,8 @@ from functools import lru_cache, partial
 import numpy as np
 
 from simulator.calibration.file import calibration_for
-from simulator.calibration.isotonic import IsotonicMap
 from simulator.calibration.lab import fitting_sequences, samples
+from simulator.calibration.maps import IsotonicMap
 from simulator.orders.families.sampled import SampledOrder
 from simulator.orders.specs import BestFirstOrder, Order
 from simulator.orders.table import OrderTable

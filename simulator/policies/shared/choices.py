@@ -103,55 +103,36 @@ def take_shared(row, score, size, batch, most, budget, start, work):
         work.level[i] = 0
         taken += width
     if taken < budget:
-        return grow(row, score, batch, budget - taken, start, work)
-    return shrink(row, score, batch, taken - budget, start, work)
+        return move(row, score, batch, budget - taken, start, work, 1)
+    return move(row, score, batch, taken - budget, start, work, -1)
 
 
-def grow(row, score, batch, missing, start, work):
-    """Add the best `missing` nodes that come next in their rows: heap of falling scores."""
-    width, key, heap, count = work.width, work.key, work.heap, 0
-    for i in range(batch):
-        if width[i] < work.room[i]:
-            key[i] = -score[row[i], width[i]]
-            heap[count] = i
-            count += 1
-    heapify(work, count, 1)
-    while missing > 0 and count > 0:
-        i = heap[0]
-        start = -key[i]
-        width[i] += 1
-        missing -= 1
-        if width[i] < work.room[i]:
-            key[i] = -score[row[i], width[i]]
-        else:
-            count -= 1
-            heap[0] = heap[count]
-        sink(work, count, 0, 1)
-    return start
+def move(row, score, batch, count, start, work, sign):
+    """Add the best `count` nodes that come next in their rows (sign 1), or give back the worst.
 
-
-def shrink(row, score, batch, surplus, start, work):
-    """Give back the worst `surplus` nodes: heap of rising scores; of equals the last request's."""
-    width, key, heap, count = work.width, work.key, work.heap, 0
-    if surplus == 0:
+    Of equals the first request's are added, the last request's given back.
+    """
+    if count == 0:
         return start
+    width, room, key, heap, waiting = work.width, work.room, work.key, work.heap, 0
+    behind = 0 if sign > 0 else 1  # of the node to be moved, from a row's width
     for i in range(batch):
-        if width[i] > 0:
-            key[i] = score[row[i], width[i] - 1]
-            heap[count] = i
-            count += 1
-    heapify(work, count, -1)
-    while surplus > 0:
+        if width[i] != (room[i] if sign > 0 else 0):
+            key[i] = -sign * score[row[i], width[i] - behind]
+            heap[waiting] = i
+            waiting += 1
+    heapify(work, waiting, sign)
+    while count > 0 and waiting > 0:
         i = heap[0]
-        start = key[i]
-        width[i] -= 1
-        surplus -= 1
-        if width[i] > 0:
-            key[i] = score[row[i], width[i] - 1]
+        start = -sign * key[i]
+        width[i] += sign
+        count -= 1
+        if width[i] != (room[i] if sign > 0 else 0):
+            key[i] = -sign * score[row[i], width[i] - behind]
         else:
-            count -= 1
-            heap[0] = heap[count]
-        sink(work, count, 0, -1)
+            waiting -= 1
+            heap[0] = heap[waiting]
+        sink(work, waiting, 0, sign)
     return start
 
 

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from simulator import compiling
-from simulator.orders.specs import Order
+from simulator.orders.specs import Order, OwnOrder
 from simulator.orders.table import OrderTable
 from simulator.policies.shared import choices
 from simulator.policies.shared.choices import Work, work_of
-from simulator.policy import Load, Policy, Step
+from simulator.policy import Lab, Load, Policy, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +76,7 @@ class Priced:
 
 Rule = Plain | FixedWidth | Threshold | SharedBudget | Priced
 ALL = np.iinfo(np.int64).max
+NEAR = 1e-4  # of survival: decisions this close to a threshold are counted and reported
 
 
 class RulePolicy(Policy):
@@ -102,6 +103,31 @@ class RulePolicy(Policy):
             most = ALL if rule.width is None else rule.width
             view.code.take_fixed(view.row, size, step.batch, most, work.width)
         return view.width
+
+
+class WholeTree(RulePolicy):
+    """Verifies its whole order every round, whatever the load.
+
+    `shown`: fields of the order as it is on the recording, which may hold fewer ranks or depths.
+    """
+
+    order: OwnOrder
+    shown: tuple[str, ...] = ("scores", "branch", "depth_cap")
+
+    def grown(self, depths: int) -> OwnOrder:
+        """The order for a recording of so many depths."""
+        raise NotImplementedError
+
+    def prepare(self, lab: Lab) -> None:
+        self.order = self.grown(lab.recording.depths)
+        resolved = self.order.resolved(lab.recording)
+        self._fit = {name: getattr(resolved, name) for name in self.shown}
+
+    def rule(self, batch: int) -> FixedWidth:
+        return FixedWidth(self.order)
+
+    def describe(self) -> dict:
+        return self._fit
 
 
 class View:
