@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
-import itertools
-from collections.abc import Callable
-from typing import NamedTuple
-
 import numpy as np
 
 from simulator.cost import StepCost, find_profile
@@ -61,36 +56,3 @@ def hand_step(probabilities, batch_order=None) -> Step:
 def prepared(policy: Policy, lab: Lab) -> Policy:
     policy.prepare(lab)
     return policy
-
-
-class Node(NamedTuple):
-    """One pop of `best_first`."""
-
-    score: float  # log survival
-    depth: int  # 1-based
-    parent: int  # index of the pop, -1 = the anchor
-    token: int
-    logq: float  # of the edge
-
-
-def best_first(recording: Recording, anchor: int, nodes: int, edge: Callable) -> list[Node]:
-    """Pops of a parent-conditioned tree of branch 8, grown from raw scores.
-
-    Equal scores go to the earlier push; `edge` maps a log-probability to the edge's log weight.
-    """
-    heap, pops, ticks = [], [], itertools.count()
-
-    def push(parent: int, score: float, depth: int, token: int) -> None:
-        if depth == recording.depths:
-            return
-        tokens, logq = recording.conditional(anchor, depth, np.array([token]), 8)
-        for child, q in zip(tokens[0], logq[0], strict=True):
-            node = Node(score + edge(q), depth + 1, parent, int(child), float(q))
-            heapq.heappush(heap, (-node.score, next(ticks), node))
-
-    push(-1, 0.0, 0, recording.anchor_tokens(np.array([anchor]))[0])
-    while heap and len(pops) < nodes:
-        node = heapq.heappop(heap)[2]
-        pops.append(node)
-        push(len(pops) - 1, node.score, node.depth, node.token)
-    return pops

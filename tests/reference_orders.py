@@ -107,11 +107,12 @@ def evident_chain(
     tree = chain(raw, anchor, raw.depths)
     for node in tree.nodes:
         depth, above = node.depth - 1, node.parent
+        (_, best), (_, second) = raw.children(anchor, depth, above.token, 2)
+        seen = min(best - second, MOST)
         if evidence == "confidence":
             seen = raw.confidence(anchor, depth, above.token)
-        else:
-            (_, best), (_, second) = raw.children(anchor, depth, above.token, 2)
-            seen = min(best - second, MOST)
+        elif evidence == "q":
+            seen = min(best - math.log(-math.expm1(best)), MOST)
         a, b = maps[depth] if maps else (1.0, 0.0)
         node.score = above.score + log_sigmoid(a * seen + b)
     return tree

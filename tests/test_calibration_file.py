@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -57,6 +56,9 @@ def test_round_trip(file, fitted, lab):
     assert (read.source, read.forced_from) == (str(file), None)
     assert read.fit.temperature == 0
     assert (read.order.nodes, read.order.branch) == (20, 4)
+    said = read.describe()
+    assert json.loads(json.dumps(said)) == said
+    assert (set(said), said["calibration"]) == ({"platt_a", "platt_b", "calibration"}, str(file))
     sigma = np.array([[0.9, 0.01], [1e-7, 0.0]])
     np.testing.assert_array_equal(read.path(sigma), fitted.path(sigma))
     assert [one.name for one in file.parent.iterdir()] == [file.name]
@@ -67,13 +69,6 @@ def test_equal_fits_give_equal_bytes(file, lab):
     again = fit_calibration(lab.recording, lab.table, nodes=20, branch=4)
     write_calibration(file, again, {"calibration": {"anchors": 3}})
     assert file.read_bytes() == first
-
-
-def test_describe_is_json_and_says_where_it_is_from(file, lab):
-    said = read_calibration(file, lab.recording).describe()
-    assert json.loads(json.dumps(said)) == said
-    assert said["calibration"] == str(file)
-    assert set(said) == {"platt_a", "platt_b", "calibration"}
 
 
 def test_another_recording_is_refused_and_force_says_so(file):
@@ -108,19 +103,13 @@ def test_policies_get_a_file_or_a_fit_of_their_own(file, lab):
     assert (
         calibration_for(make_lab(_recording(1)), file, force=True).forced_from == "synthetic pool"
     )
+    for path, force in ((3, False), (None, 1)):
+        with pytest.raises(InputError, match="policy.(calibration is 3|force_calibration is 1)"):
+            calibration_for(lab, path, force)
     own = calibration_for(lab)
     assert own.source == "fitted on synthetic pool"
     assert (own.fit.nodes, own.fit.branch) == (63, 8)
     assert own == fit_calibration(lab.recording, lambda spec: build_order(spec, lab.recording))
-
-
-@pytest.mark.parametrize(
-    ("path", "force", "says"),
-    [(3, False, "policy.calibration is 3"), (None, 1, "policy.force_calibration is 1")],
-)
-def test_settings_of_another_kind_are_refused(lab, path, force, says):
-    with pytest.raises(InputError, match=says):
-        calibration_for(lab, path, force)
 
 
 def test_a_fit_is_made_once_per_content():
@@ -143,50 +132,31 @@ def test_a_fit_is_made_once_per_content():
         _fitted.pop(recording.content_hash, None)
 
 
-def _set(data: dict, key: str, value) -> dict:
-    data = copy.deepcopy(data)
-    *path, last = key.split(".")
-    node = data
-    for name in path:
-        node = node[name]
-    if value is None:
-        del node[last]
-    else:
-        node[last] = value
-    return data
+DAMAGED = [
+    (("version",), 2, "version is 2; accepted: 1"),
+    (("draws",), "sampled", "draws is 'sampled'; accepted: fixed"),
+    (("recording", "temperature"), True, "recording.temperature is True; accepted: a number"),
+    (("order", "nodes"), 0, "order.nodes is 0; accepted: a whole number"),
+    (("order", "scores"), "marginal", "order.scores is 'marginal'; accepted: auto"),
+    (("order", "extra"), 1, "unknown key order.extra"),
+    (("platt", "a"), -0.5, "platt.a is -0.5; accepted: a number above 0"),
+    (("platt", "b"), 10**400, "platt.b is inf; accepted: a number"),
+    (("platt",), None, "platt is None; accepted: a mapping"),
+    (("edge_map", "a"), 0, "edge_map.a is 0; accepted: a number above 0"),
+    (("edge_map", "rank"), 0.1, "edge_map.rank is 0.1; accepted: a number"),
+    (("edge_map", "depth"), [], "edge_map.depth is []; accepted: a list of numbers"),
+    (("path_map", "sigma"), [0.0, "x"], "path_map.sigma is [0.0, 'x']; accepted: a list of"),
+    (("path_map", "survival"), [0.5, 0.4], "path map"),
+]
 
 
-DAMAGED = {
-    "format": ("specdec-recording", "format is 'specdec-recording'; accepted: specdec-calib"),
-    "version": (2, "version is 2; accepted: 1"),
-    "draws": ("sampled", "draws is 'sampled'; accepted: fixed"),
-    "split": ("report", "split is 'report'; accepted: calibration"),
-    "recording": ([], "recording is []; accepted: a mapping"),
-    "recording.name": (3, "recording.name is 3; accepted: text"),
-    "recording.content_hash": (None, "recording.content_hash is missing"),
-    "recording.temperature": (True, "recording.temperature is True; accepted: a number"),
-    "order.nodes": (0, "order.nodes is 0; accepted: a whole number"),
-    "order.branch": (1.5, "order.branch is 1.5; accepted: a whole number"),
-    "order.scores": ("marginal", "order.scores is 'marginal'; accepted: auto"),
-    "order.extra": (1, "unknown key order.extra"),
-    "platt.a": (-0.5, "platt.a is -0.5; accepted: a number above 0"),
-    "platt.b": (10**400, "platt.b is inf; accepted: a number"),
-    "platt": (None, "platt is missing"),
-    "edge_map.a": (0, "edge_map.a is 0; accepted: a number above 0"),
-    "edge_map.rank": (0.1, "edge_map.rank is 0.1; accepted: a number"),
-    "edge_map.depth": ([], "edge_map.depth is []; accepted: a list of numbers"),
-    "edge_map.b": ("x", "edge_map.b is 'x'; accepted: a number"),
-    "path_map.sigma": ([0.0, 0.5, "x"], "path_map.sigma is [0.0, 0.5, 'x']; accepted: a list of"),
-    "path_map.survival": ([0.5, 0.4], "path map"),
-    "measured": ([], "measured is []; accepted: a mapping"),
-    "more": (1, "unknown key more"),
-}
-
-
-@pytest.mark.parametrize("key", DAMAGED)
-def test_damaged_files_are_refused_in_one_line(file, key):
-    value, says = DAMAGED[key]
-    file.write_text(json.dumps(_set(json.loads(file.read_text()), key, value)))
+@pytest.mark.parametrize(("keys", "value", "says"), DAMAGED)
+def test_damaged_files_are_refused_in_one_line(file, keys, value, says):
+    data = node = json.loads(file.read_text())
+    for key in keys[:-1]:
+        node = node[key]
+    node[keys[-1]] = value
+    file.write_text(json.dumps(data))
     with pytest.raises(InputError) as caught:
         read_calibration(file)
     message = str(caught.value)
@@ -199,36 +169,22 @@ def test_damaged_files_are_refused_in_one_line(file, key):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
+        (None, "accepted: a specdec-calibration file"),
         ("", "not JSON"),
-        ("{", "not JSON"),
         ("[1, 2]", "it is [1, 2]; accepted: a mapping"),
         ("{}", "format is missing"),
         ('{"format": "specdec-calibration", "version": NaN}', "NaN is no number"),
-        ("[" * 100_000, "not JSON"),
         ("\xff", "not JSON"),
     ],
 )
 def test_files_that_are_no_calibration(tmp_path, text, says):
     path = tmp_path / "x.calibration.json"
-    path.write_bytes(text.encode("latin-1"))
+    if text is not None:
+        path.write_bytes(text.encode("latin-1"))
     with pytest.raises(InputError) as caught:
         read_calibration(path)
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_infinite_numbers_are_refused(file):
-    data = json.loads(file.read_text())
-    data["edge_map"]["a"] = "HERE"
-    file.write_text(json.dumps(data).replace('"HERE"', "1e999"))  # valid JSON, and no float
-    with pytest.raises(InputError, match="edge_map.a is inf; accepted: a number"):
-        read_calibration(file)
-
-
-def test_no_file_and_a_folder(tmp_path):
-    for path in (tmp_path / "nope.json", tmp_path):
-        with pytest.raises(InputError, match="accepted: a specdec-calibration file"):
-            read_calibration(path)
 
 
 # The command

@@ -19,7 +19,6 @@ from simulator.calibration.maps import (
     fit_edge_map,
     fit_isotonic,
     merged,
-    pooled,
 )
 from simulator.orders import BestFirstOrder, build_order
 from simulator.orders.table import ABSENT
@@ -187,45 +186,6 @@ def test_edge_maps_without_a_finite_optimum_are_refused(label):
 
 
 # The monotone curve
-
-
-def _best_pools(total, weight) -> np.ndarray:
-    """Isotonic regression by trying every way to cut the row into pools: values (n,)."""
-    n, best = len(total), (math.inf, None)
-    for cuts in itertools.product((0, 1), repeat=n - 1):
-        edges = [0, *(at + 1 for at, cut in enumerate(cuts) if cut), n]
-        spans = list(itertools.pairwise(edges))
-        means = [total[i:j].sum() / weight[i:j].sum() for i, j in spans]
-        if any(a > b for a, b in itertools.pairwise(means)):
-            continue
-        value = np.concatenate([[m] * (j - i) for m, (i, j) in zip(means, spans, strict=True)])
-        loss = float((weight * (total / weight - value) ** 2).sum())
-        best = min(best, (loss, value.tolist()))
-    return np.array(best[1])
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_pools_are_those_of_brute_force(seed):
-    rng = _rng(seed)
-    n = int(rng.integers(1, 10))
-    weight = rng.integers(1, 4, n).astype(float)
-    total = rng.integers(0, weight + 1).astype(float) if seed % 2 else rng.normal(size=n)
-    first = pooled(total, weight)
-    means = np.add.reduceat(total, first) / np.add.reduceat(weight, first)
-    value = np.repeat(means, np.diff([*first, n]))
-    np.testing.assert_allclose(value, _best_pools(total, weight), atol=1e-12)
-
-
-def test_pools_satisfy_the_min_max_formula():
-    """value_i = max over j <= i of min over k >= i of mean(j..k) (Barlow and others, 1972)."""
-    rng = _rng(20)
-    total, weight = rng.normal(size=60) + np.linspace(0, 1, 60), rng.random(60) + 0.1
-    sums, sizes = np.append(0, total.cumsum()), np.append(0, weight.cumsum())
-    mean = lambda j, k: (sums[k + 1] - sums[j]) / (sizes[k + 1] - sizes[j])  # noqa: E731
-    expected = [max(min(mean(j, k) for k in range(i, 60)) for j in range(i + 1)) for i in range(60)]
-    first = pooled(total, weight)
-    means = np.add.reduceat(total, first) / np.add.reduceat(weight, first)
-    np.testing.assert_allclose(np.repeat(means, np.diff([*first, 60])), expected, atol=1e-12)
 
 
 def test_curve_by_hand():

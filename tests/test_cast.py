@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import math
-
-import numpy as np
 import pytest
 
 from simulator.orders.specs import BestFirstOrder
 from simulator.policies.cast import Cast
 from simulator.policies.shared.stop_rules import published_mass_curve
 from simulator.policy import Lab
-from tests.policy_lab import best_first, hand_step, make_lab, make_recording, make_step, prepared
-from traces.common.errors import InputError
+from tests.policy_lab import hand_step, make_lab, make_recording, make_step, prepared
 
 
 @pytest.fixture(scope="module", params=["pool", "hidden"])
@@ -70,28 +66,6 @@ def test_measured_width_stays_before_the_staircase_of_b300(lab):
     assert fit["mass_curve"] == "tuning"
 
 
-def test_cast_width_rule_on_the_tuning_split(lab):
-    anchors = lab.anchors("tuning")
-    masses = np.array(
-        [
-            [math.exp(node.score) for node in best_first(lab.recording, anchor, 127, float)]
-            for anchor in anchors
-        ]
-    )
-    rho = masses.mean(axis=0)  # (127,)
-    packed, ms = lab.cost.width_probe()
-    inside = (packed >= 16) & (packed <= 128)
-    c1, c0 = np.polyfit(packed[inside], ms[inside], 1)
-    stop = 1
-    while stop < 127 and rho[stop] >= c1 * (rho[:stop].sum() + 1) / (c0 + c1 * (stop + 1)):
-        stop += 1
-    fit = prepared(Cast(scores="parent"), lab).describe()
-    assert fit["stop"] == stop
-    assert fit["width"] == next(width for width in (15, 31, 47, 63, 95, 127) if width >= stop)
-    assert fit["scores"] == "parent"
-    assert (fit["c0_ms"], fit["c1_ms"]) == pytest.approx((c0, c1))
-
-
 @pytest.mark.parametrize(("kind", "scores"), [("pool", "marginal"), ("hidden", "marginal_biased")])
 def test_cast_draws_marginal_trees(kind, scores):
     policy = prepared(Cast(width=20), make_lab(make_recording(kind)))
@@ -102,19 +76,6 @@ def test_cast_draws_marginal_trees(kind, scores):
 def test_cast_explicit_width_needs_no_probe_and_its_own_nodes():
     policy = prepared(Cast(width=100), make_lab(make_recording("pool")))
     assert policy.order.nodes == 100
-
-
-def test_cast_shared_budget(lab):
-    policy = prepared(Cast(width=15), lab)
-    anchors = lab.recording.anchors_of(split="report")[:6]
-    step = make_step(lab, policy.order, anchors)
-    pool = [
-        (-step.draft.score[r, m], r, m)
-        for r in range(6)
-        for m in range(min(48, policy.order.nodes))
-    ]
-    kept = [r for _, r, _ in sorted(pool)[: 6 * 8]]
-    assert policy.allocate(step).tolist() == np.bincount(kept, minlength=6).tolist()
 
 
 def test_cast_shared_budget_ties_go_to_the_first_request():
@@ -128,20 +89,3 @@ def test_cast_shared_budget_stops_at_the_cap_of_one_request():
     policy = Cast(width=4, nodes_per_request=2, max_nodes_per_request=3)
     step = hand_step([[0.9, 0.8, 0.7, 0.6], [0.2, 0.1, 0.1, 0.1]])
     assert policy.allocate(step).tolist() == [3, 1]
-
-
-@pytest.mark.parametrize(
-    ("setting", "value"),
-    [
-        ("width", 0),
-        ("width", "line"),
-        ("nodes_per_request", 0),
-        ("max_nodes_per_request", 1.5),
-        ("scores", "auto"),
-        ("mass_curve", "report"),
-        ("charge_draft", "yes"),
-    ],
-)
-def test_cast_settings_are_checked(setting, value):
-    with pytest.raises(InputError, match=rf"policy.{setting} is .*; accepted: "):
-        Cast(**{setting: value})

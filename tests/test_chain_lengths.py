@@ -261,25 +261,8 @@ def test_sglang_starts_a_tier_at_zero_with_the_average_of_its_first_probe():
         ),
         ({"tiers": [{"min_batch": 1, "lengths": [1], "down": "x"}]}, r"tiers\[0\].down is 'x'"),
         ({"tiers": [4]}, r"policy.tiers\[0\] is 4"),
-        ({"weight": 2}, "policy.weight is 2"),
-        ({"interval": 0}, "policy.interval is 0"),
-        ({"warmup": -1}, "policy.warmup is -1"),
-        ({"initial": 1.5}, "policy.initial is 1.5"),
     ],
 )
 def test_sglang_settings_are_checked(settings, message):
     with pytest.raises(InputError, match=message):
         SGLangAdaptive(**settings)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"cost": "guess"}, "policy.cost is 'guess'; accepted: affine, measured"),
-        ({"weight": -0.1}, "policy.weight is -0.1"),
-        ({"max_length": 0}, "policy.max_length is 0"),
-    ],
-)
-def test_smartspec_settings_are_checked(settings, message):
-    with pytest.raises(InputError, match=message):
-        SmartSpec(**settings)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 
@@ -13,7 +11,6 @@ from simulator.policies.dspark import DSpark
 from tests.chain_steps import chain_step, staircase
 from tests.confidence import with_confidence
 from tests.policy_lab import make_lab, make_recording, make_step, prepared
-from traces.common.errors import InputError
 
 # One chain of 11 tokens: 10 ms up to 3 of them, 12 ms up to 10, 14 ms beyond.
 SURVIVAL = [0.9, 0.6, 0.5, 0.3, 0.25, 0.22, 0.2, 0.19, 0.18, 0.17, 0.1]
@@ -160,17 +157,3 @@ def test_schedulers_run_on_every_kind_of_recording(make, kind):
         assert widths.dtype.kind == "i"
         assert np.all((widths >= 0) & (widths <= 7))
     assert policy.describe()["evidence"] == ("confidence" if kind == "head" else "margin")
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: DSpark(draws="random"), "policy.draws is 'random'; accepted: auto, fixed"),
-        (lambda: DSpark(threshold=1.5), "policy.threshold is 1.5; accepted: a number from 0 to 1"),
-        (lambda: DSpark(threshold=math.nan), "policy.threshold is nan"),
-        (lambda: AdaptiveVerification(draws=1), "policy.draws is 1"),
-    ],
-)
-def test_settings_are_checked(make, message):
-    with pytest.raises(InputError, match=message):
-        make()

@@ -11,11 +11,11 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from simulator.cost import Source, StepCost, find_profile
-from simulator.orders.specs import BestFirstOrder, StaticOrder
-from simulator.policies.autoregressive import Autoregressive
+from simulator.orders.specs import BestFirstOrder
 from simulator.policies.cast import Cast
 from simulator.policies.fixed_chain import FixedChain
 from simulator.policies.fixed_tree import FixedTree
+from simulator.policies.loading import make_policy
 from simulator.policies.treespark import TreeSpark
 from simulator.policies.tuned_chain import TunedChain
 from simulator.policy import Lab
@@ -61,12 +61,6 @@ def test_every_policy_file_has_a_yaml_of_its_name():
     assert all(targets[name] == name for name in names)
 
 
-def test_fitting_never_sees_the_report_split(lab):
-    for ask in (lab.anchors, lab.sequences):
-        with pytest.raises(ValueError, match="'report' may not be fitted on"):
-            ask("report")
-
-
 @pytest.mark.parametrize("policy", [TunedChain(), Cast(), TreeSpark()])
 def test_fitting_needs_its_split(policy):
     recording = make_recording("pool")
@@ -75,30 +69,6 @@ def test_fitting_needs_its_split(policy):
     empty = Recording(recording.meta, arrays, "report-only")
     with pytest.raises(InputError, match=r"report-only: split (tuning|calibration) has no"):
         policy.prepare(make_lab(empty))
-
-
-def test_autoregressive_never_drafts():
-    assert Autoregressive().plan(make_load(3)) is None
-
-
-def test_fixed_chain_cuts_the_chain(lab):
-    policy = prepared(FixedChain(3), lab)
-    anchors = lab.recording.anchors_of(split="report")
-    step = make_step(lab, policy.plan(make_load(len(anchors))), anchors)
-    assert np.array_equal(policy.allocate(step), np.full(len(anchors), 3))
-
-
-@pytest.mark.parametrize("length", [0, -1, 2.0, True])
-def test_fixed_chain_length_is_checked(length):
-    with pytest.raises(InputError, match=r"policy\.length is"):
-        FixedChain(length)
-
-
-def test_fixed_chain_longer_than_the_block_is_refused(lab):
-    with pytest.raises(
-        InputError, match=rf"policy.length is {DEPTHS + 1}; accepted: up to {DEPTHS}"
-    ):
-        FixedChain(DEPTHS + 1).prepare(lab)
 
 
 def slow_rounds(recording: Recording, length: int) -> int:
@@ -171,14 +141,50 @@ def test_default_tree_fills_the_b300_table_at_256_requests():
     assert cost.step(packed, context, drafted=True, tree=True).source is Source.MEASURED
 
 
-def test_static_shapes_are_verified_whole(lab):
-    anchors = lab.recording.anchors_of(split="report")
-    for policy, nodes in ((FixedTree(widths=[8, 4, 2, 2]), 19), (FixedTree(branching=[2] * 5), 62)):
-        assert isinstance(policy.order, StaticOrder)
-        widths = policy.allocate(make_step(lab, policy.order, anchors))
-        assert set(widths.tolist()) == {nodes}  # 8 + 4 + 2 + 2 + 1 + 1 + 1; 2 + 4 + 8 + 16 + 32
+@pytest.mark.parametrize(
+    ("policy", "setting", "value", "accepted"),
+    [
+        ("adaptive_verification", "draws", 1, "auto, fixed, sampled"),
+        ("bastion", "nodes", 1.5, "a whole number from 1"),
+        ("caddtree", "batch_term", 1, "False, True"),
+        ("caddtree", "quirks", "no", "False, True"),
+        ("cast", "width", "line", "a whole number from 1"),
+        ("cast", "nodes_per_request", 0, "a whole number from 1"),
+        ("cast", "max_nodes_per_request", 1.5, "a whole number from 1"),
+        ("cast", "scores", "auto", "auto_marginal, marginal, marginal_biased, parent"),
+        ("cast", "mass_curve", "report", "tuning, published"),
+        ("cast", "charge_draft", "yes", "False, True"),
+        ("ddtree", "scores", "parent", "auto_marginal, marginal, marginal_biased"),
+        ("dspark", "draws", "random", "auto, fixed, sampled"),
+        ("dspark", "threshold", 1.5, "a number from 0 to 1"),
+        ("dspark", "threshold", float("nan"), "a number from 0 to 1"),
+        ("eagle2", "depth", 0, "a whole number from 1"),
+        ("fixed_chain", "length", 2.0, "a whole number from 1"),
+        ("fixed_chain", "length", True, "a whole number from 1"),
+        ("fixed_tree", "branching", [2], "null with widths, a list without"),
+        ("opt_tree", "min_gain", 2, "a number from 0 to 1"),
+        ("pctree", "packed_tokens", 1, "a whole number from 2"),
+        ("priced_survival", "draws", "auto", "fixed, sampled"),
+        ("priced_survival", "max_step_ms", 0, "a number above 0"),
+        ("sglang_adaptive", "initial", 1.5, "None, 0, 1, 3, 5, 7"),
+        ("sglang_adaptive", "interval", 0, "a whole number from 1"),
+        ("sglang_adaptive", "warmup", -1, "a whole number from 0"),
+        ("sglang_adaptive", "weight", 2, "a number from 0 to 1"),
+        ("smartspec", "cost", "guess", "affine, measured"),
+        ("smartspec", "max_length", 0, "a whole number from 1"),
+        ("smartspec", "weight", -0.1, "a number from 0 to 1"),
+        ("treespark", "force_calibration", 1, "False, True"),
+    ],
+)
+def test_settings_are_checked(policy, setting, value, accepted):
+    node = OmegaConf.to_container(OmegaConf.load(YAMLS[0].with_name(f"{policy}.yaml")))
+    changed = node | ({"widths": [2]} if setting == "branching" else {}) | {setting: value}
+    with pytest.raises(InputError) as caught:
+        make_policy(changed)
+    assert str(caught.value).startswith(f"policy.{setting} is {value!r}; accepted: {accepted}")
 
 
-def test_two_shapes_at_once_are_refused():
-    with pytest.raises(InputError, match=r"widths .* branching"):
-        FixedTree(widths=[4], branching=[2])
+def test_a_chain_longer_than_the_block_is_refused(lab):
+    message = rf"policy.length is {DEPTHS + 1}; accepted: up to {DEPTHS}, the draft depths"
+    with pytest.raises(InputError, match=message):
+        FixedChain(DEPTHS + 1).prepare(lab)

@@ -122,42 +122,6 @@ def test_trees_equal_those_of_the_reference(recordings, kind, temperature, name)
 # ---------------------------------------------------------------- properties
 
 
-@pytest.mark.parametrize("kind", ["hidden", "pool"])
-@pytest.mark.parametrize("platt", [None, (0.7, -0.4)])
-def test_scores_fall_and_children_are_few_distinct_and_never_the_text_unaccepted(
-    recordings, kind, platt
-):
-    recording = recordings[kind, 1.0]
-    table = build_order(SampledOrder(nodes=50, branch=3, platt=platt), recording)
-    assert (table.size == 50).all()
-    assert (np.diff(table.score, axis=1) <= 0).all()
-    assert (table.score <= 0).all()
-    for anchor in range(recording.num_anchors):
-        text, parent = recording.realised(np.array([anchor]))[0], table.parent[anchor]
-        accepted = {-1}
-        for node in range(50):
-            depth, above = int(table.depth[anchor, node]), int(parent[node])
-            assert above < node
-            assert depth == (1 if above < 0 else table.depth[anchor, above] + 1)
-            siblings = table.token[anchor][parent == above]
-            assert len(set(siblings.tolist())) == len(siblings) <= 3
-            hit = table.hit_rank[anchor, depth - 1] == node + 1
-            # the residual never emits a tried child, so equality with the text is acceptance
-            assert hit == (above in accepted and table.token[anchor, node] == text[depth - 1])
-            if hit:
-                accepted.add(node)
-
-
-@pytest.mark.parametrize("kind", ["hidden", "pool"])
-def test_fewer_nodes_are_a_prefix(recordings, kind):
-    recording = recordings[kind, 0.6]
-    wide, narrow = (build_order(SampledOrder(nodes=n, branch=4), recording) for n in (40, 12))
-    for name in ("score", "depth", "parent", "token"):
-        assert (getattr(narrow, name) == getattr(wide, name)[:, :12]).all()
-    hit = np.where(wide.hit_rank <= 12, wide.hit_rank, ABSENT)
-    assert (narrow.hit_rank == hit).all()
-
-
 def test_a_floor_leaves_out_what_a_threshold_would(recordings):
     recording = recordings["hidden", 1.0]
     for chain in ({}, {"branch": 1}):
@@ -182,35 +146,6 @@ def paths(table, row: int) -> dict[tuple, tuple[int, int]]:
         drawn[above] = drawn.get(above, 0) + 1
         found[name[node]] = (int(table.token[row, node]), node)
     return found
-
-
-def test_slots_draw_the_same_whatever_the_branch_and_the_calibration(recordings):
-    recording = recordings["hidden", 1.0]
-    orders = [SampledOrder(nodes=40, branch=branch, platt=platt) for branch, platt in
-              ((8, None), (3, None), (1, None), (8, (0.4, 0.2)))]  # fmt: skip
-    tables = [build_order(order, recording) for order in orders]
-    shared = 0
-    for anchor in range(recording.num_anchors):
-        first = paths(tables[0], anchor)
-        for table in tables[1:]:
-            both = first.keys() & paths(table, anchor).keys()
-            other = paths(table, anchor)
-            assert all(first[name][0] == other[name][0] for name in both)
-            shared += len(both)
-    assert shared > 20 * recording.num_anchors
-
-
-def test_branch_one_is_the_chain_of_first_slots(recordings):
-    recording = recordings["hidden", 1.0]
-    chain = build_order(SampledOrder(branch=1), recording)
-    assert chain.spec.chain
-    assert (chain.parent == np.arange(4) - 1).all()
-    assert (chain.depth == np.arange(4) + 1).all()
-    going = np.ones(recording.num_anchors, bool)
-    for depth in range(4):  # accepted as long as it is the text
-        going &= chain.token[:, depth] == recording.realised(np.arange(len(going)))[:, depth]
-        assert ((chain.hit_rank[:, depth] == depth + 1) == going).all()
-        assert ((chain.hit_rank[:, depth] == ABSENT) == ~going).all()
 
 
 def live_block(recording, anchors) -> BlockScores:

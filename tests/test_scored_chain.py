@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 
 from simulator.orders import BlockScores, ChainOrder, DraftHead, build_block, build_order
 from simulator.orders.families.scored_chain import EVIDENCE, ScoredChain
+from simulator.orders.table import ARRAYS
 from tests.confidence import HEAD, with_confidence
+from tests.reference_orders import blocks_of, check_rows
 from tests.synthetic import make_hidden, make_pool
 from traces.common.errors import InputError
 from traces.recordings.files import build_recording
@@ -35,62 +35,28 @@ def pool() -> Recording:
     return make_pool(np.random.default_rng(2), depths=DEPTHS, lengths=[12] * 6)
 
 
-def chain_by_hand(recording: Recording, anchor: int) -> list[tuple[int, dict[str, float]]]:
-    """(token, evidence by kind) of every depth of the argmax chain."""
-    parent, chain = int(recording.anchor_tokens(np.array([anchor]))[0]), []
-    for depth in range(recording.depths):
-        tokens, logq = (x[0] for x in recording.conditional(anchor, depth, np.array([parent]), 2))
-        q = math.exp(logq[0])
-        seen = {"margin": logq[0] - logq[1], "q": math.log(q / (1 - q))}
-        if HEAD[0] in recording:
-            state, factor, bias = (recording[name].astype(np.float64) for name in HEAD)
-            seen["confidence"] = (
-                recording["hidden"][anchor, depth].astype(np.float64) @ state
-                + recording["markov_w1"][parent].astype(np.float64) @ factor
-                + bias[0]
-            )
-        parent = int(tokens[0])
-        chain.append((parent, seen))
-    return chain
-
-
-def block_of(recording: Recording, anchors: np.ndarray, **changes) -> BlockScores:
-    if recording.encoding == "pool":
-        return BlockScores(recording["pool_token"][anchors], recording["pool_logprob"][anchors])
+def block_of(recording: Recording, anchors: np.ndarray, **scores) -> BlockScores:
     head, token = DraftHead.of(recording), recording.anchor_tokens(anchors)
-    scores = {"hidden": recording["hidden"][anchors]} | changes
     return BlockScores(head=head, anchor_token=token, **scores)
 
 
 @pytest.mark.parametrize(("kind", "evidence"), KINDS)
 def test_scores_are_sums_of_mapped_evidence_along_the_chain(request, kind, evidence):
-    recording = request.getfixturevalue(kind)
-    table = build_order(ScoredChain(evidence, MAPS), recording)
-    chain = build_order(ChainOrder(), recording)
-    for name in ("depth", "parent", "token", "size", "hit_rank"):
-        assert np.array_equal(getattr(table, name), getattr(chain, name))
-    for anchor in range(0, recording.num_anchors, 5):
-        total = 0.0
-        for depth, (token, seen) in enumerate(chain_by_hand(recording, anchor)):
-            a, b = MAPS[depth]
-            total -= math.log1p(math.exp(-(a * seen[evidence] + b)))
-            assert table.token[anchor, depth] == token
-            assert table.score[anchor, depth] == pytest.approx(total, abs=1e-9)
-    assert np.all(np.diff(table.score, axis=1) <= 0)
-    assert table.score.dtype == np.float64
-    assert not table.ties.any()
-
-
-@pytest.mark.parametrize(("kind", "evidence"), KINDS)
-@pytest.mark.parametrize("batch", [1, 3, 17])
-def test_live_blocks_score_as_their_recording_does(request, kind, evidence, batch):
+    """And live blocks score as their recording does, to the last digit."""
     recording = request.getfixturevalue(kind)
     spec = ScoredChain(evidence, MAPS)
-    table = build_order(spec, recording)
-    anchors = np.arange(batch) * 3
-    live = build_block(spec, block_of(recording, anchors), recording.realised(anchors))
-    for name in ("score", "depth", "parent", "token", "size", "hit_rank", "ties"):
-        assert np.array_equal(getattr(live, name), getattr(table, name)[anchors]), name
+    table, chain = build_order(spec, recording), build_order(ChainOrder(), recording)
+    for name in ("depth", "parent", "token", "size", "hit_rank"):
+        assert np.array_equal(getattr(table, name), getattr(chain, name))
+    check_rows(table, recording, spec, step=5)
+    assert np.all(np.diff(table.score, axis=1) <= 0)
+    assert not table.ties.any()
+    for batch in (1, 3, 17):
+        anchors = np.arange(batch) * 3
+        block = next(blocks_of(recording, anchors))
+        live = build_block(spec, block, recording.realised(anchors))
+        for name in ARRAYS:
+            assert np.array_equal(getattr(live, name), getattr(table, name)[anchors]), name
 
 
 def test_a_live_engines_confidence_logits_are_taken(hidden):
@@ -100,7 +66,6 @@ def test_a_live_engines_confidence_logits_are_taken(hidden):
     block = block_of(
         hidden,
         anchors,
-        hidden=None,
         logits=head.logits(states),
         confidence_logit=states @ head.confidence[0] + head.confidence[2],
     )
@@ -156,9 +121,9 @@ def test_what_a_recording_lacks_is_refused_in_one_line(hidden, pool):
     with pytest.raises(InputError, match="needs 2 ranks per depth, but synthetic pool holds 1"):
         ScoredChain("margin").resolved(narrow)
     with pytest.raises(InputError, match="the block: has no confidence head"):
-        build_block(ScoredChain("confidence"), block_of(pool, np.arange(2)))
+        build_block(ScoredChain("confidence"), next(blocks_of(pool, np.arange(2))))
     logits = DraftHead.of(hidden).logits(hidden["hidden"][:2].astype(np.float64))
-    block = block_of(hidden, np.arange(2), hidden=None, logits=logits)
+    block = block_of(hidden, np.arange(2), logits=logits)
     with pytest.raises(InputError, match="logits without confidence_logit"):
         build_block(ScoredChain("confidence"), block)
 

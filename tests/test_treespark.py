@@ -8,12 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from simulator.orders.specs import BestFirstOrder, ChainOrder
+from simulator.orders.specs import ChainOrder
 from simulator.policies.treespark import TreeSpark
 from simulator.policy import Lab
 from tests.policy_lab import (
     DEPTHS,
-    best_first,
     hand_step,
     make_lab,
     make_load,
@@ -21,6 +20,7 @@ from tests.policy_lab import (
     make_step,
     prepared,
 )
+from tests.reference import RawScores, best_first, by_push
 from traces.common.errors import InputError
 
 
@@ -33,35 +33,17 @@ def at_theta(theta: float) -> list[dict]:
     return [{"max_batch": None, "theta": theta}]
 
 
-def test_treespark_equals_its_loop_from_raw_scores(lab):
-    """Pop, stop at the first survival under theta, else admit and push the top 8 children."""
-    theta = 0.05
-    policy = prepared(TreeSpark(nodes=40, ladder=at_theta(theta)), lab)
-    a, b = policy.platt.a, policy.platt.b
-
-    def edge(logq: float) -> float:
-        q = min(math.exp(logq), 1 - 1e-9)
-        return -math.log1p(math.exp(-(a * math.log(q / (1 - q)) + b)))
-
-    anchors = lab.recording.anchors_of(split="report")[:8]
-    widths = policy.allocate(make_step(lab, policy.plan(make_load(8)), anchors))
-    for anchor, width in zip(anchors, widths, strict=True):
-        pops = best_first(lab.recording, anchor, 40, edge)
-        below = [i for i, node in enumerate(pops) if node.score < math.log(theta)]
-        assert width == (below[0] if below else len(pops))
-
-
 def test_treespark_calibrates_on_edges_below_accepted_nodes(lab):
     """At the optimum of the log-loss both sums of residuals over the calibration edges vanish."""
-    logits, labels = [], []
+    logits, labels, raw = [], [], RawScores(lab.recording.arrays, lab.recording.meta)
     for anchor in lab.anchors("calibration"):
         realised = lab.recording.realised(np.array([anchor]))[0]
         accepted = {-1}
-        for index, node in enumerate(best_first(lab.recording, anchor, 63, float)):
-            if node.parent in accepted:
+        for node in best_first(raw, anchor, 63, key=by_push).nodes:
+            if node.parent.place in accepted:
                 hit = node.token == realised[node.depth - 1]
-                accepted |= {index} if hit else set()
-                q = math.exp(node.logq)
+                accepted |= {node.place} if hit else set()
+                q = math.exp(node.score - node.parent.score)
                 logits.append(math.log(q / (1 - q)))
                 labels.append(hit)
     logits, labels = np.array(logits), np.array(labels)
@@ -69,14 +51,6 @@ def test_treespark_calibrates_on_edges_below_accepted_nodes(lab):
     residual = 1 / (1 + np.exp(-(fit["platt_a"] * logits + fit["platt_b"]))) - labels
     assert residual.sum() == pytest.approx(0, abs=1e-6)
     assert (residual * logits).sum() == pytest.approx(0, abs=1e-6)
-
-
-def test_treespark_order_breaks_ties_by_push(lab):
-    policy = prepared(TreeSpark(nodes=20, branch=4), lab)
-    fit = policy.describe()
-    assert policy.order == BestFirstOrder(
-        nodes=20, branch=4, ties="tick", platt=(fit["platt_a"], fit["platt_b"])
-    )
 
 
 def test_treespark_trees_are_nested_in_theta(lab):
@@ -115,15 +89,6 @@ def test_treespark_near_theta_one_is_almost_empty_and_not_the_chain(lab):
     assert tree.allocate(make_step(lab, tree.order, anchors)).mean() < 1
     whole = chain.allocate(make_step(lab, ChainOrder(), anchors))
     assert set(whole.tolist()) == {DEPTHS}
-
-
-def test_one_branch_to_the_block_end_is_the_chain(lab):
-    policy = prepared(TreeSpark(nodes=DEPTHS, branch=1, ladder=at_theta(0)), lab)
-    tree, chain = lab.table(policy.order), lab.table(ChainOrder())
-    assert np.array_equal(tree.token, chain.token)
-    assert np.array_equal(tree.hit_rank, chain.hit_rank)
-    anchors = lab.recording.anchors_of(split="report")
-    assert set(policy.allocate(make_step(lab, policy.order, anchors)).tolist()) == {DEPTHS}
 
 
 def test_treespark_admits_survival_equal_to_theta():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simulator.cost import StepCost, find_profile
 from simulator.policies.shared.stop_rules import (
     deploy_width,
     first_stop_widths,
@@ -87,29 +86,6 @@ def test_unknown_published_domain():
 )
 def test_first_deployed_width_that_reaches_the_stop(stop, width):
     assert deploy_width(stop) == width
-
-
-@pytest.mark.parametrize(
-    ("profile", "stop", "stop_with_draft", "width"),
-    [
-        ("blackwell_qwen3_8b", 44, 47, 47),
-        ("blackwell_qwen3_4b", 113, 126, 127),
-        ("h100_sxm_qwen3_8b_table5", None, None, 127),
-        ("h100_sxm_qwen3_8b_table6", None, None, 127),
-        ("h100_sxm_qwen3_4b_table5", None, None, 127),
-        ("h100_sxm_qwen3_4b_table6", None, None, 127),
-        ("h100_nvl_qwen3_8b", None, None, 127),
-    ],
-)
-def test_released_rule_on_released_probes(profile, stop, stop_with_draft, width):
-    cost, rho = StepCost(find_profile(profile)), published_mass_curve()
-    c0_ms, c1_ms = fit_line(*cost.width_probe(1024))
-    stops = [
-        stop_width(rho, c0_ms, c1_ms, draft_ms) for draft_ms in (0.0, cost.draft_s(1, 1024) * 1e3)
-    ]
-    assert [deploy_width(found) for found in stops] == [width, width]
-    if stop is not None:
-        assert stops == [stop, stop_with_draft]
 
 
 def test_ratio_on_a_staircase():
