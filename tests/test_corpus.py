@@ -7,7 +7,8 @@ import re
 import numpy as np
 import pytest
 
-from real_runner.training.corpus import DOMAINS, generate, stdlib_provenance
+from real_runner.training.corpus import DOMAINS, generate
+from real_runner.training.corpus.stdlib_text import stdlib_provenance
 
 COUNT = 60
 

@@ -20,7 +20,7 @@ from real_runner.models.small.load import load_coder, load_target, save_half, sa
 from real_runner.models.small.pair import Drafter, Target
 from real_runner.recording.texts import Prompt, write_texts
 from real_runner.settings import TrainKeys
-from real_runner.training.corpus import stdlib_provenance
+from real_runner.training.corpus.stdlib_text import stdlib_provenance
 from real_runner.training.fit import fit
 from real_runner.training.losses import DraftData, drafter_loss, target_loss
 from real_runner.training.text import examples, packed_rows, train_tokenizer

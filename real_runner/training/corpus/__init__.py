@@ -6,27 +6,27 @@ templates; ``docs`` and ``code`` are edited text of the Python standard library.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
-from real_runner.training.corpus import arithmetic, code, dialogue, docs, extract, report
-from real_runner.training.corpus.stdlib_text import stdlib_provenance
-from real_runner.training.corpus.types import Example
+from real_runner.training.corpus import arithmetic, dialogue, extract, library, report
+from real_runner.training.corpus.types import Example, is_heldout
 
-DOMAINS: dict[str, Callable[[np.random.Generator, str], Example]] = {
-    "arithmetic": arithmetic.generate,
-    "report": report.generate,
-    "dialogue": dialogue.generate,
-    "extract": extract.generate,
-    "docs": docs.generate,
-    "code": code.generate,
+TEMPLATED = {
+    "arithmetic": arithmetic.make,
+    "report": report.make,
+    "dialogue": dialogue.make,
+    "extract": extract.make,
 }
+REAL = {"docs": library.proofread, "code": library.rename}
+DOMAINS = (*TEMPLATED, *REAL)
 
 
 def generate(domain: str, rng: np.random.Generator, split: str) -> Example:
     """Draw one example of ``domain`` from ``split`` ("train" or "heldout")."""
-    return DOMAINS[domain](rng, split)
-
-
-__all__ = ["DOMAINS", "Example", "generate", "stdlib_provenance"]
+    heldout = split == "heldout"
+    if domain in REAL:
+        return REAL[domain](rng, heldout)
+    while True:
+        example = TEMPLATED[domain](rng)
+        if is_heldout(example.prompt) == heldout:
+            return example

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from real_runner.training.corpus.names import DAYS, PEOPLE, PLACES
-from real_runner.training.corpus.types import Example, between, draw_in_split, pick, pick_distinct
+from real_runner.training.corpus.types import Example, between, pick, pick_distinct
 
 ITEMS = (
     "apples pears plums lemons oranges peaches melons onions carrots potatoes eggs muffins "
@@ -153,13 +153,9 @@ def _savings(rng: np.random.Generator) -> tuple[str, str, int]:
 FAMILIES = (_change, _sharing, _distance, _days, _rate, _comparison, _savings)
 
 
-def _make(rng: np.random.Generator) -> Example:
+def make(rng: np.random.Generator) -> Example:
+    """A word problem with its worked solution."""
     question, steps, answer = pick(rng, FAMILIES)(rng)
     return Example(
         "arithmetic", f"Problem: {question}\nAnswer:\n", f"{steps} The answer is {answer}."
     )
-
-
-def generate(rng: np.random.Generator, split: str) -> Example:
-    """Draw a word problem of the split with its worked solution."""
-    return draw_in_split(_make, rng, split)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from real_runner.training.corpus.names import PEOPLE, PRODUCTS_BY_CLASS
-from real_runner.training.corpus.types import Example, between, draw_in_split, pick
+from real_runner.training.corpus.types import Example, between, pick
 
 # issue: (what the customer says, what the agent asks, what the customer replies)
 ISSUES = {
@@ -54,21 +54,16 @@ CLOSING = {
 }
 
 
-def _make(rng: np.random.Generator) -> Example:
+def make(rng: np.random.Generator) -> Example:
+    """A support record with its conversation."""
     name, tone = pick(rng, PEOPLE), pick(rng, list(OPENING))
     kind = pick(rng, list(PRODUCTS_BY_CLASS))
     product, issue = pick(rng, PRODUCTS_BY_CLASS[kind]), pick(rng, list(ISSUES))
     resolution = pick(rng, list(RESOLUTIONS))
     order, days, amount = between(rng, 1000, 9999), between(rng, 2, 30), between(rng, 5, 400)
     problem, question, reply = ISSUES[issue]
-    words = dict(
-        name=name,
-        product=product,
-        order=order,
-        problem=problem,
-        question=question,
-        reply=reply.format(days=days),
-    )
+    words = {"name": name, "product": product, "order": order, "problem": problem}
+    words |= {"question": question, "reply": reply.format(days=days)}
     offer = RESOLUTIONS[resolution].format(product=product, amount=amount)
     turns = [
         ("Customer", OPENING[tone].format(**words)),
@@ -85,8 +80,3 @@ def _make(rng: np.random.Generator) -> Example:
         f"tone: {tone}\nDialogue:\n"
     )
     return Example("dialogue", prompt, "\n".join(f"{who}: {text}" for who, text in turns))
-
-
-def generate(rng: np.random.Generator, split: str) -> Example:
-    """Draw a support record of the split with its conversation."""
-    return draw_in_split(_make, rng, split)

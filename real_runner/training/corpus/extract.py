@@ -7,7 +7,7 @@ import json
 import numpy as np
 
 from real_runner.training.corpus.names import DAYS, MONTHS, PEOPLE, PLACES, PRODUCTS, SURNAMES
-from real_runner.training.corpus.types import Example, between, draw_in_split, pick, pick_distinct
+from real_runner.training.corpus.types import Example, between, pick, pick_distinct
 
 JOBS = (
     "teacher nurse baker pilot lawyer farmer painter driver chemist editor plumber singer "
@@ -130,7 +130,8 @@ def _fields(rng: np.random.Generator) -> dict[str, object]:
     return fields
 
 
-def _make(rng: np.random.Generator) -> Example:
+def make(rng: np.random.Generator) -> Example:
+    """A description with its JSON object."""
     family = pick(rng, list(PHRASINGS))
     fields = _fields(rng)
     text = pick(rng, PHRASINGS[family]).format(**fields)
@@ -140,8 +141,3 @@ def _make(rng: np.random.Generator) -> Example:
     record = {"type": family}
     record.update((key, fields[source]) for key, source in zip(keys, sources, strict=True))
     return Example("extract", f"Extract the {family}: {text}\nJSON:\n", json.dumps(record))
-
-
-def generate(rng: np.random.Generator, split: str) -> Example:
-    """Draw a description of the split with its JSON object."""
-    return draw_in_split(_make, rng, split)

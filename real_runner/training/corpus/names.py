@@ -23,57 +23,18 @@ PLACES = (
 # Products grouped by class; the class decides the wording of some replies.
 PRODUCTS_BY_CLASS = {
     "kitchen": (
-        "kettle",
-        "toaster",
-        "blender",
-        "mixer",
-        "coffee maker",
-        "pan set",
-        "knife set",
-        "rice cooker",
-        "juicer",
-        "oven dish",
-        "teapot",
-    ),
+        "kettle|toaster|blender|mixer|coffee maker|pan set|knife set|rice cooker|juicer|"
+        "oven dish|teapot"
+    ).split("|"),
     "electronics": (
-        "laptop",
-        "phone",
-        "tablet",
-        "camera",
-        "printer",
-        "router",
-        "monitor",
-        "keyboard",
-        "speaker",
-        "headset",
-        "smart watch",
-        "charger",
-    ),
+        "laptop|phone|tablet|camera|printer|router|monitor|keyboard|speaker|headset|"
+        "smart watch|charger"
+    ).split("|"),
     "clothing": (
-        "jacket",
-        "raincoat",
-        "sweater",
-        "scarf",
-        "hat",
-        "shirt",
-        "dress",
-        "belt",
-        "wool coat",
-        "pair of boots",
-        "pair of gloves",
-    ),
-    "furniture": (
-        "desk",
-        "chair",
-        "lamp",
-        "bookcase",
-        "sofa",
-        "mirror",
-        "bed frame",
-        "cabinet",
-        "stool",
-        "coffee table",
-        "rug",
+        "jacket|raincoat|sweater|scarf|hat|shirt|dress|belt|wool coat|pair of boots|pair of gloves"
+    ).split("|"),
+    "furniture": "desk|chair|lamp|bookcase|sofa|mirror|bed frame|cabinet|stool|coffee table|rug".split(
+        "|"
     ),
 }
 PRODUCTS = [name for group in PRODUCTS_BY_CLASS.values() for name in group]

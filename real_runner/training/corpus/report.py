@@ -5,57 +5,36 @@ from __future__ import annotations
 import numpy as np
 
 from real_runner.training.corpus.names import DAYS, MONTHS, PEOPLE, PLACES, PRODUCTS, SURNAMES
-from real_runner.training.corpus.types import Example, between, draw_in_split, pick, pick_distinct
+from real_runner.training.corpus.types import Example, between, pick, pick_distinct
 
 SKIES = ("clear", "cloudy", "foggy", "overcast", "stormy", "hazy")
 WINDS = ("north", "south", "east", "west", "northeast", "southwest")
 SYMPTOMS = (
-    "headache",
-    "cough",
-    "back pain",
-    "fever",
-    "sore throat",
-    "rash",
-    "knee pain",
-    "dizziness",
-    "earache",
-    "tiredness",
-    "stomach pain",
-    "swollen ankle",
-)
+    "headache|cough|back pain|fever|sore throat|rash|knee pain|dizziness|earache|tiredness|"
+    "stomach pain|swollen ankle"
+).split("|")
 CARRIERS = ("Northline", "Bluecart", "Swiftway", "Harbor Freight", "Redwing", "Atlas Cargo")
-Facts = dict[str, object]
 
 
 def _plural(count: int, word: str) -> str:
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
-def _weather(rng: np.random.Generator) -> tuple[Facts, str]:
+def _weather(rng: np.random.Generator) -> tuple[str, str]:
     place, day, sky = pick(rng, PLACES), pick(rng, DAYS), pick(rng, SKIES)
     high = between(rng, -5, 36)
     low = high - between(rng, 3, 12)
     rain, wind, way = max(0, between(rng, -10, 30)), between(rng, 2, 60), pick(rng, WINDS)
-    facts = {
-        "station": place,
-        "day": day,
-        "sky": sky,
-        "high": high,
-        "low": low,
-        "rain mm": rain,
-        "wind kmh": wind,
-        "wind from": way,
-    }
+    facts = (
+        f"station: {place}\nday: {day}\nsky: {sky}\nhigh: {high}\nlow: {low}\n"
+        f"rain mm: {rain}\nwind kmh: {wind}\nwind from: {way}\n"
+    )
     feel = "hot" if high >= 28 else "warm" if high >= 18 else "cool" if high >= 8 else "cold"
-    wet = (
-        "It stayed dry all day"
-        if rain == 0
-        else (f"Heavy rain brought {rain} mm" if rain > 15 else f"Light rain brought {rain} mm")
-    )
+    wet = f"{'Heavy' if rain > 15 else 'Light'} rain brought {rain} mm"
+    wet = wet if rain else "It stayed dry all day"
     breeze = "strong" if wind >= 35 else "moderate" if wind >= 15 else "light"
-    advice = (
-        "Travellers should take care." if wind >= 35 or rain > 15 else "No warnings are in force."
-    )
+    risky = wind >= 35 or rain > 15
+    advice = "Travellers should take care." if risky else "No warnings are in force."
     text = (
         f"{day} in {place} was {feel} and {sky}. The temperature reached {high} degrees after a low "
         f"of {low} degrees. {wet}, and a {breeze} wind blew from the {way} at {wind} km per hour. "
@@ -64,20 +43,14 @@ def _weather(rng: np.random.Generator) -> tuple[Facts, str]:
     return facts, text
 
 
-def _sales(rng: np.random.Generator) -> tuple[Facts, str]:
+def _sales(rng: np.random.Generator) -> tuple[str, str]:
     place, product, manager = pick(rng, PLACES), pick(rng, PRODUCTS), pick(rng, SURNAMES)
     quarter, before, now = between(rng, 1, 4), between(rng, 100, 900), between(rng, 100, 900)
     returns, target = between(rng, 1, 60), between(rng, 2, 9) * 100
-    facts = {
-        "office": place,
-        "quarter": f"Q{quarter}",
-        "product": product,
-        "last quarter": before,
-        "this quarter": now,
-        "target": target,
-        "returns": returns,
-        "manager": manager,
-    }
+    facts = (
+        f"office: {place}\nquarter: Q{quarter}\nproduct: {product}\nlast quarter: {before}\n"
+        f"this quarter: {now}\ntarget: {target}\nreturns: {returns}\nmanager: {manager}\n"
+    )
     move = "rose" if now > before else "fell" if now < before else "held steady"
     goal = "beat" if now > target else "missed" if now < target else "met"
     back = "high" if returns >= 40 else "normal" if returns >= 15 else "low"
@@ -90,21 +63,15 @@ def _sales(rng: np.random.Generator) -> tuple[Facts, str]:
     return facts, text
 
 
-def _football(rng: np.random.Generator) -> tuple[Facts, str]:
+def _football(rng: np.random.Generator) -> tuple[str, str]:
     home, away = pick_distinct(rng, PLACES, 2)
     star, day = pick(rng, SURNAMES), pick(rng, DAYS)
     a, b, minute = between(rng, 0, 5), between(rng, 0, 5), between(rng, 2, 90)
     crowd, cards = between(rng, 3, 80) * 1000, between(rng, 0, 7)
-    facts = {
-        "home": home,
-        "away": away,
-        "day": day,
-        "score": f"{a}-{b}",
-        "best player": star,
-        "key minute": minute,
-        "crowd": crowd,
-        "cards": cards,
-    }
+    facts = (
+        f"home: {home}\naway: {away}\nday: {day}\nscore: {a}-{b}\nbest player: {star}\n"
+        f"key minute: {minute}\ncrowd: {crowd}\ncards: {cards}\n"
+    )
     verb = "beat" if a > b else "lost to" if a < b else "drew with"
     half = "first" if minute <= 45 else "second"
     tone = "calm" if cards <= 1 else "lively" if cards <= 4 else "rough"
@@ -117,21 +84,15 @@ def _football(rng: np.random.Generator) -> tuple[Facts, str]:
     return facts, text
 
 
-def _clinic(rng: np.random.Generator) -> tuple[Facts, str]:
+def _clinic(rng: np.random.Generator) -> tuple[str, str]:
     name, doctor, symptom = pick(rng, PEOPLE), pick(rng, SURNAMES), pick(rng, SYMPTOMS)
     age, days, pulse = between(rng, 5, 90), between(rng, 1, 14), between(rng, 48, 125)
     tenths, follow = between(rng, 362, 399), between(rng, 2, 21)
     temp = f"{tenths // 10}.{tenths % 10}"
-    facts = {
-        "patient": name,
-        "age": age,
-        "symptom": symptom,
-        "days": days,
-        "temperature": temp,
-        "pulse": pulse,
-        "doctor": doctor,
-        "return in days": follow,
-    }
+    facts = (
+        f"patient: {name}\nage: {age}\nsymptom: {symptom}\ndays: {days}\ntemperature: {temp}\n"
+        f"pulse: {pulse}\ndoctor: {doctor}\nreturn in days: {follow}\n"
+    )
     who = "child" if age < 18 else "senior" if age >= 65 else "grown-up"
     heat = "raised" if tenths >= 375 else "normal"
     beat = "fast" if pulse > 100 else "slow" if pulse < 60 else "regular"
@@ -144,23 +105,17 @@ def _clinic(rng: np.random.Generator) -> tuple[Facts, str]:
     return facts, text
 
 
-def _shipment(rng: np.random.Generator) -> tuple[Facts, str]:
+def _shipment(rng: np.random.Generator) -> tuple[str, str]:
     source, target = pick_distinct(rng, PLACES, 2)
     product, carrier = pick(rng, PRODUCTS), pick(rng, CARRIERS)
     day, month = between(rng, 1, 28), pick(rng, MONTHS)
     boxes, weight = between(rng, 2, 60), between(rng, 5, 900)
     delay, damaged = max(0, between(rng, -4, 6)), max(0, between(rng, -4, 5))
-    facts = {
-        "carrier": carrier,
-        "from": source,
-        "to": target,
-        "content": product,
-        "boxes": boxes,
-        "weight kg": weight,
-        "sent": f"{day} {month}",
-        "days late": delay,
-        "damaged": damaged,
-    }
+    facts = (
+        f"carrier: {carrier}\nfrom: {source}\nto: {target}\ncontent: {product}\n"
+        f"boxes: {boxes}\nweight kg: {weight}\nsent: {day} {month}\ndays late: {delay}\n"
+        f"damaged: {damaged}\n"
+    )
     load = "heavy" if weight >= 400 else "medium" if weight >= 100 else "light"
     when = "on time" if delay == 0 else f"{_plural(delay, 'day')} late"
     harm = "No boxes were damaged" if damaged == 0 else f"Damaged boxes: {damaged}"
@@ -182,13 +137,8 @@ FAMILIES = {
 }
 
 
-def _make(rng: np.random.Generator) -> Example:
+def make(rng: np.random.Generator) -> Example:
+    """A list of facts with the report they determine."""
     title = pick(rng, list(FAMILIES))
     facts, text = FAMILIES[title](rng)
-    lines = "\n".join(f"{key}: {value}" for key, value in facts.items())
-    return Example("report", f"{title} facts\n{lines}\nReport:\n", text)
-
-
-def generate(rng: np.random.Generator, split: str) -> Example:
-    """Draw a list of facts of the split with the report they determine."""
-    return draw_in_split(_make, rng, split)
+    return Example("report", f"{title} facts\n{facts}Report:\n", text)

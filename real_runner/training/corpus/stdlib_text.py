@@ -16,19 +16,10 @@ from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
-SKIPPED_DIRS = {
-    "test",
-    "tests",
-    "idle_test",
-    "site-packages",
-    "dist-packages",
-    "turtledemo",
-    "encodings",
-    "pgen2",
-    "__pycache__",
-    "config-3.11-x86_64-linux-gnu",
-    "lib-dynload",
-}
+SKIPPED_DIRS = (
+    "test tests idle_test site-packages dist-packages turtledemo encodings pgen2 __pycache__ "
+    "config-3.11-x86_64-linux-gnu lib-dynload"
+).split()
 PARAGRAPH_CHARS = (120, 380)
 FUNCTION_LINES = (4, 14)
 FUNCTION_CHARS = (120, 420)
@@ -72,9 +63,8 @@ def _prose_pieces(block: str) -> Iterator[str]:
     low, high = PARAGRAPH_CHARS
     lines = block.splitlines()
     # Aligned columns and ragged indents are tables or code, not prose.
-    if len({len(line) - len(line.lstrip()) for line in lines[1:]}) > 1:
-        return
-    if any(re.search(r"\S {3,}\S", line) for line in lines):
+    indents = {len(line) - len(line.lstrip()) for line in lines[1:]}
+    if len(indents) > 1 or any(re.search(r"\S {3,}\S", line) for line in lines):
         return
     text = re.sub(r"\s+", " ", block).strip()
     for curly, plain in CURLY.items():
@@ -94,35 +84,12 @@ def _prose_pieces(block: str) -> Iterator[str]:
 
 def _is_sentence(text: str) -> bool:
     """Return whether text is a plain English sentence, mostly of lower-case words."""
-    if not re.match(r"[A-Z]", text) or not re.search(r"[a-z)][.!?]$", text):
-        return False
-    if NOT_PROSE.search(text):
+    ends = re.match(r"[A-Z]", text) and re.search(r"[a-z)][.!?]$", text)
+    if not ends or NOT_PROSE.search(text):
         return False
     words = text.split()
     plain = sum(bool(re.fullmatch(r"[A-Za-z][a-z']*[,.;:]?", word)) for word in words)
     return len(words) >= 4 and plain / len(words) > 0.75
-
-
-def _document_paragraphs(document: str) -> Iterator[str]:
-    """Yield the prose paragraphs of one document."""
-    for block in re.split(r"\n\s*\n", document):
-        yield from _prose_pieces(block)
-
-
-def _without_docstring(lines: list[str], node: ast.FunctionDef) -> str:
-    """Return a function's dedented source, decorators and docstring left out; lines: its module's."""
-    kept = lines[node.lineno - 1 : node.end_lineno]
-    if ast.get_docstring(node) is not None:
-        doc = node.body[0]
-        del kept[doc.lineno - node.lineno : doc.end_lineno - node.lineno + 1]
-    return textwrap.dedent("\n".join(line.rstrip() for line in kept if line.strip()))
-
-
-def repeated_fraction(text: str) -> float:
-    """Return the share of 4-token windows of ``text`` that occurred earlier in it."""
-    tokens = re.findall(r"\w+|[^\w\s]", text)
-    grams = list(zip(tokens, tokens[1:], tokens[2:], tokens[3:], strict=False))
-    return 1 - len(set(grams)) / len(grams) if grams else 1.0
 
 
 def local_names(tree: ast.AST, source: str) -> list[str]:
@@ -151,12 +118,19 @@ def local_names(tree: ast.AST, source: str) -> list[str]:
 
 
 def _module_functions(source: str, tree: ast.Module) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield (source, renamable names) of the usable functions of one module."""
+    """Yield (source, renamable names) of the usable functions of one module.
+
+    Sources are dedented, decorators and docstring left out.
+    """
     lines = source.split("\n")
     for node in _documented(tree):
         if not isinstance(node, ast.FunctionDef) or node.end_lineno - node.lineno > 60:
             continue
-        text = _without_docstring(lines, node)
+        kept = lines[node.lineno - 1 : node.end_lineno]
+        if ast.get_docstring(node) is not None:
+            doc = node.body[0]
+            del kept[doc.lineno - node.lineno : doc.end_lineno - node.lineno + 1]
+        text = textwrap.dedent("\n".join(line.rstrip() for line in kept if line.strip()))
         if not _wanted_function(text):
             continue
         try:
@@ -167,19 +141,31 @@ def _module_functions(source: str, tree: ast.Module) -> Iterator[tuple[str, tupl
             yield text, tuple(names)
 
 
+def _wanted_function(text: str) -> bool:
+    """Return whether a function has the wanted size and variety.
+
+    Few of its 4-token windows may have occurred earlier in it.
+    """
+    (fewest, most), (least, longest) = FUNCTION_LINES, FUNCTION_CHARS
+    sized = fewest <= text.count("\n") + 1 <= most and least <= len(text) <= longest
+    if not sized or not text.isascii():
+        return False
+    tokens = re.findall(r"\w+|[^\w\s]", text)
+    grams = list(zip(tokens, tokens[1:], tokens[2:], tokens[3:], strict=False))
+    return bool(grams) and 1 - len(set(grams)) / len(grams) <= MAX_REPEATED_NGRAMS
+
+
 @lru_cache(maxsize=1)
 def _extracted() -> tuple[tuple[str, ...], tuple[tuple[str, tuple[str, ...]], ...]]:
     """Read the library once; return its paragraphs and functions, distinct and sorted."""
     from pydoc_data.topics import topics
 
-    prose: set[str] = set()
-    code: dict[str, tuple[str, ...]] = {}
-    for document in topics.values():
-        prose.update(_document_paragraphs(document))
+    documents, code = list(topics.values()), {}
     for source, tree in _modules():
-        for node in _documented(tree):
-            prose.update(_document_paragraphs(ast.get_docstring(node) or ""))
+        documents += [ast.get_docstring(node) or "" for node in _documented(tree)]
         code.update(_module_functions(source, tree))
+    blocks = {block for text in documents for block in re.split(r"\n\s*\n", text)}
+    prose = {piece for block in blocks for piece in _prose_pieces(block)}
     return tuple(sorted(prose)), tuple(sorted(code.items()))
 
 
@@ -191,17 +177,6 @@ def paragraphs() -> tuple[str, ...]:
 def functions() -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Return (source, renamable names) of the distinct usable functions, sorted."""
     return _extracted()[1]
-
-
-def _wanted_function(text: str) -> bool:
-    """Return whether a function has the wanted size and variety."""
-    lines = text.count("\n") + 1
-    return (
-        FUNCTION_LINES[0] <= lines <= FUNCTION_LINES[1]
-        and FUNCTION_CHARS[0] <= len(text) <= FUNCTION_CHARS[1]
-        and text.isascii()
-        and repeated_fraction(text) <= MAX_REPEATED_NGRAMS
-    )
 
 
 def stdlib_provenance() -> dict:

@@ -1,9 +1,8 @@
-"""The one record type shared by all corpus domains, and the held-out rule."""
+"""The one record type shared by all corpus domains, the held-out rule, and draws."""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,24 +20,6 @@ class Example:
 def is_heldout(text: str) -> bool:
     """Return whether a stable hash places ``text`` in the held-out tenth."""
     return zlib.crc32(text.encode()) % 10 == 0
-
-
-def draw_in_split(
-    make: Callable[[np.random.Generator], Example], rng: np.random.Generator, split: str
-) -> Example:
-    """Draw examples from ``make`` until one's prompt falls in ``split``."""
-    want = check_split(split)
-    while True:
-        example = make(rng)
-        if is_heldout(example.prompt) == want:
-            return example
-
-
-def check_split(split: str) -> bool:
-    """Return True for "heldout", False for "train"; reject anything else."""
-    if split not in ("train", "heldout"):
-        raise ValueError(f"split must be 'train' or 'heldout', not {split!r}")
-    return split == "heldout"
 
 
 def pick(rng: np.random.Generator, options):
