@@ -15,8 +15,9 @@ from real_runner.engine.cache import COLUMNS, KVCache
 from real_runner.engine.engine import Engine, Settings
 from real_runner.engine.pack import PACKINGS, Trees, pack
 from real_runner.engine.residual import make_verifier
-from real_runner.engine.walk import DrawAndMatch, GreedyMatch, Round, ban, greedy_walk
+from real_runner.engine.walk import DrawAndMatch, GreedyMatch, Round, ban
 from real_runner.models.small.config import BANNED
+from real_runner.probing.shapes import random_pair
 from real_runner.serving.requests import Requests
 from real_runner.serving.server import LiveServer
 from simulator.engine.arrivals import Workload
@@ -30,6 +31,7 @@ from tests.tiny_pair import (
     full_draft,
     full_logits,
     random_prompts,
+    random_trees,
     tiny_pair,
 )
 
@@ -47,36 +49,6 @@ def pair(pairs):
     return pairs[torch.float64]
 
 
-def random_parents(rng: np.random.Generator, nodes: int) -> np.ndarray:
-    """Parents stand before their children, -1 is the root."""
-    return np.array([rng.integers(-1, m) for m in range(nodes)], np.int64).reshape(nodes)
-
-
-def depths_of(parent: np.ndarray) -> np.ndarray:
-    depth = np.zeros(len(parent), np.int64)
-    for m, above in enumerate(parent):
-        depth[m] = 1 if above < 0 else depth[above] + 1
-    return depth
-
-
-def random_trees(rng: np.random.Generator, root, length, most: int, tokens: np.ndarray) -> Trees:
-    """A tree of 0 to `most` verified nodes for each root, in rows that hold further ones."""
-    count = len(root)
-    width = rng.integers(0, most + 1, count)
-    parent = np.array([random_parents(rng, most) for _ in range(count)])
-    depth = np.array([depths_of(row) for row in parent])
-    token = np.array([_distinct_siblings(rng, row, tokens) for row in parent])
-    return Trees(np.array(root), np.array(length), width, token, parent, depth)
-
-
-def _distinct_siblings(rng: np.random.Generator, parent: np.ndarray, tokens: np.ndarray):
-    """Tokens that recur in a tree, but never under one parent."""
-    drawn = np.zeros(len(parent), np.int64)
-    for m, above in enumerate(parent):
-        drawn[m] = rng.choice(np.setdiff1d(tokens, drawn[:m][parent[:m] == above]))
-    return drawn
-
-
 def path_to(trees: Trees, request: int, node: int) -> list[int]:
     """Tokens from the root to a node (-1: the root itself)."""
     path = []
@@ -90,18 +62,24 @@ def path_to(trees: Trees, request: int, node: int) -> list[int]:
 
 
 @pytest.mark.parametrize("packing", PACKINGS)
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("which", [*DTYPES, "grouped"])
 @pytest.mark.parametrize("seed", range(3))
-def test_every_packed_node_sees_its_text_and_its_ancestors_alone(pairs, packing, dtype, seed):
-    target, rng = pairs[dtype].target, np.random.default_rng(seed)
+def test_every_packed_node_sees_its_text_and_its_ancestors_alone(pairs, packing, which, seed):
+    if which == "grouped":  # a target of transformers, two query heads to a key-value head
+        pytest.importorskip("transformers")
+        target = random_pair("tiny", torch.device("cpu"), torch.float32).target
+    else:
+        target = pairs[which].target
+    dtype, rng = target.dtype, np.random.default_rng(seed)
     prompts = random_prompts(rng, 4, 30)
     engine = Engine(target, None, 4, 40)
     roots = [engine.admit(np.array(prompt), 0) for prompt in prompts]
-    trees = random_trees(rng, roots, [len(p) for p in prompts], 9, FREE)
+    trees = random_trees(rng, roots, [len(p) for p in prompts], 9)
     with torch.inference_mode():
         packed = pack(trees, engine.cache, packing, dtype)
         hidden, _ = target.forward(packed.tokens, packed.positions, packed.attend)
-        logits = ban(target.logits(packed.per_request(hidden)), BANNED).double().numpy()
+        logits = ban(target.logits(packed.per_request(hidden)), target.banned_tokens)
+        logits = logits.double().numpy()
     if packing == "ragged":
         assert len(logits) == trees.width.sum() + 4  # nothing is padded
     for request, prompt in enumerate(prompts):
@@ -152,31 +130,6 @@ def check_walk(walk, trees: Trees, after) -> int:
     return int(walk.accepted.sum())
 
 
-FEW = np.arange(5, 9)  # tokens, so that they recur and are met
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_a_greedy_walk_follows_the_targets_tokens(seed):
-    rng = np.random.default_rng(seed)
-    trees = random_trees(rng, [1] * 6, [3] * 6, 12, np.arange(5, 18))
-    emitted = rng.integers(5, 9, (6, trees.slots))
-    check_walk(greedy_walk(trees, emitted), trees, lambda i, node: emitted[i, node + 1])
-
-
-def test_greedy_walks_get_deep():
-    rng, deep = np.random.default_rng(0), 0
-    for _ in range(50):
-        parent = random_parents(rng, 12)[None]
-        token = np.array([[5 + m % 13 for m in range(12)]])
-        trees = Trees(*np.array([[1], [3], [12]]), token, parent, depths_of(parent[0])[None])
-        child_of = [np.flatnonzero(parent[0] == node) for node in range(-1, 12)]
-        emitted = np.array([[token[0, c[-1]] if len(c) else 40 for c in child_of]])
-        deep += check_walk(
-            greedy_walk(trees, emitted), trees, lambda _, node, e=emitted: e[0, node + 1]
-        )
-    assert deep > 60
-
-
 class ListedDraws:
     """The argmax, and what was asked for."""
 
@@ -192,11 +145,15 @@ class ListedDraws:
 @pytest.mark.parametrize("seed", range(6))
 def test_both_verifiers_walk_packed_logits_alike(pair, packing, seed):
     rng = np.random.default_rng(seed)
-    trees = random_trees(rng, [1] * 5, [3] * 5, 10, np.arange(5, 16))
+    trees = random_trees(rng, [1] * 5, [3] * 5, 10, np.arange(5, 18))
     packed = pack(trees, KVCache(pair.target, 5, 40), packing, torch.float64)
     rows = packed.tokens.numel()
     logits = torch.zeros(rows, VOCAB, dtype=torch.float64)
-    best = rng.integers(5, 9, rows)
+    best = rng.choice(FREE, rows)
+    for i, m in np.argwhere(rng.random(trees.token.shape) < 0.8):  # many nodes are gone to
+        if m < trees.width[i]:
+            above = trees.parent[i, m] + 1
+            best[packed.index(np.array([i]), np.array([above]))[0]] = trees.token[i, m]
     logits[torch.arange(rows), torch.from_numpy(best)] = 1.0
     seeds, output_index = np.arange(70, 75), np.arange(0, 50, 10)
     seen = Round(trees, packed, logits, seeds, output_index, None)
@@ -205,7 +162,7 @@ def test_both_verifiers_walk_packed_logits_alike(pair, packing, seed):
     def after(i, node):
         return int(best[packed.index(np.array([i]), np.array([node + 1]))[0]])
 
-    check_walk(GreedyMatch().walk(seen), trees, after)
+    assert check_walk(GreedyMatch().walk(seen), trees, after) >= 3
     walk = DrawAndMatch(draws).walk(seen)
     check_walk(walk, trees, after)
     expected = [
@@ -290,7 +247,10 @@ class Driver:
             token.append(future[step])
             parent.append(tip)
             tip = len(token) - 1
-        return np.array(token, np.int64), np.array(parent, np.int64), depths_of(np.array(parent))
+        depth: list[int] = []
+        for above in parent:
+            depth.append(1 if above < 0 else depth[above] + 1)
+        return tuple(np.array(part, np.int64) for part in (token, parent, depth))
 
     def wrong(self, token: list[int], parent: list[int], above: int, one: dict) -> None:
         """A node that the right path does not take."""
@@ -436,35 +396,27 @@ def fresh_text(pair):
             return prompt, text
 
 
-@pytest.mark.parametrize("policy", [Plain, Watched])
-def test_an_end_in_the_first_token_or_a_cap_of_one_takes_no_round(
-    pair, fresh_text, policy, monkeypatch
-):
-    prompt, text = fresh_text
-    for cap, eos in ((9, (text[0],)), (1, (1,))):
-        facts, outputs = served(pair, prompt, cap, eos, policy(), monkeypatch)
-        assert outputs == [text[:1]] * 2
-        assert facts.requests["rounds"].tolist() == [0, 0]
-        assert facts.requests["output_tokens"].tolist() == [1, 1]
+# Chains of 3, all accepted: output 0 | 1 2 3 4 | 5 6 7 8.
+ENDS = [  # cap, output that is the end, tokens committed in each round
+    (9, 0, []),
+    (1, None, []),
+    (20, 6, [4, 2]),  # inside an accepted path: clipped
+    (7, None, [4, 2]),
+    (20, 8, [4, 4]),  # as the bonus: whole
+]
 
 
-def test_an_end_inside_an_accepted_path_clips_what_is_committed_alone(
-    pair, fresh_text, monkeypatch
-):
+@pytest.mark.parametrize(("cap", "end", "committed"), ENDS)
+def test_ends_of_texts(pair, fresh_text, monkeypatch, cap, end, committed):
+    """An end in the first token or a cap of one takes no round; others clip what is committed."""
     prompt, text = fresh_text
-    # Chains of 3, all accepted: output 0 | 1 2 3 4 | 5 and 6, which ends it.
-    for cap, eos in ((20, (text[6],)), (7, (1,))):
-        policy = Watched(3, ChainOrder(3))
+    eos, count = (1,) if end is None else (text[end],), 1 + sum(committed)
+    policies = [Watched(3, ChainOrder(3)), *([] if committed else [Plain()])]
+    for policy in policies:
         facts, outputs = served(pair, prompt, cap, eos, policy, monkeypatch)
-        assert outputs == [text[:7]] * 2
-        assert facts.rounds["accepted"].tolist() == [3, 3, 3, 3]
-        assert facts.rounds["committed"].tolist() == [4, 2, 4, 2]
-        assert facts.requests["output_tokens"].tolist() == [7, 7]
-
-
-def test_an_end_as_the_bonus_is_committed_whole(pair, fresh_text, monkeypatch):
-    prompt, text = fresh_text
-    facts, outputs = served(pair, prompt, 20, (text[8],), Watched(3, ChainOrder(3)), monkeypatch)
-    assert outputs == [text[:9]] * 2
-    assert facts.rounds["accepted"].tolist() == [3, 3, 3, 3]
-    assert facts.rounds["committed"].tolist() == [4, 4, 4, 4]
+        assert outputs == [text[:count]] * 2
+        assert facts.requests["rounds"].tolist() == [len(committed)] * 2
+        assert facts.requests["output_tokens"].tolist() == [count] * 2
+        if committed:
+            assert facts.rounds["accepted"].tolist() == [3] * 4
+            assert facts.rounds["committed"].tolist() == committed * 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -14,11 +14,11 @@ from real_runner.engine.attend import DenseAttend, mixed
 from real_runner.engine.draws import KeyedDraws
 from real_runner.engine.engine import Engine, Settings, block_scores, draft_head
 from real_runner.engine.graphs import GRAPH_SIZES, GraphedVerify, next_size
-from real_runner.engine.pack import PACKINGS, Trees, pack
+from real_runner.engine.pack import PACKINGS, pack
 from real_runner.engine.walk import DrawAndMatch, GreedyMatch
 from real_runner.probing.shapes import random_pair
 from simulator.orders import BestFirstOrder
-from tests.tiny_pair import FREE, KINDS, random_prompts, tiny_pair
+from tests.tiny_pair import FREE, KINDS, random_prompts, random_trees, tiny_pair
 from traces.common.errors import InputError
 
 CPU = torch.device("cpu")
@@ -37,25 +37,20 @@ def grouped():
     return random_pair("tiny", CPU, torch.float64)
 
 
-def random_trees(rng: np.random.Generator, root, length, most: int) -> Trees:
-    """Trees of 0 to `most` nodes, the last of which has all of them."""
-    count, columns = len(root), max(most, 1)
-    width = rng.integers(0, most + 1, count)
-    width[-1] = most
-    parent = np.array([[rng.integers(-1, m) for m in range(columns)] for _ in range(count)])
-    depth = np.ones_like(parent)
-    for i, m in np.ndindex(parent.shape):
-        depth[i, m] = 1 if parent[i, m] < 0 else depth[i, parent[i, m]] + 1
-    token = rng.choice(FREE, parent.shape)
-    return Trees(np.array(root), np.array(length), width, token, parent, depth)
-
-
 def admitted(pair, rng: np.random.Generator, count: int, rows: int = 6):
     """An engine with requests, and their roots and lengths."""
     engine = Engine(pair.target, None, rows, 40)
     prompts = random_prompts(rng, count, 30)
     roots = [engine.admit(np.array(prompt), 0) for prompt in prompts]
     return engine, roots, [len(prompt) for prompt in prompts]
+
+
+def verify_random(engine: Engine, nodes: int, packing: str = "ragged") -> None:
+    """A pass over random trees of so many nodes."""
+    trees = random_trees(np.random.default_rng(0), engine.root, engine.length, nodes)
+    trees.width[:] = nodes
+    with torch.inference_mode():
+        engine._forward(pack(trees, engine.cache, packing, torch.float64))
 
 
 # ---- sizes
@@ -97,10 +92,7 @@ def test_passes_are_padded_up_to_a_cliff(pair, monkeypatch, packing):
         engine.admit(np.array(prompt), 0)
     monkeypatch.setattr(type(pair.target), "forward", forward)
     for nodes in (0, 4, 15, 16):
-        trees = random_trees(np.random.default_rng(0), engine.root, engine.length, nodes)
-        trees.width[:] = nodes
-        with torch.inference_mode():
-            engine._forward(pack(trees, engine.cache, packing, torch.float64))
+        verify_random(engine, nodes, packing)
     beyond = (1, 34) if packing == "ragged" else (2, 17)  # no graph: as it is
     assert seen == [(1, 2), (1, 16), (1, 32), beyond]
 
@@ -217,8 +209,7 @@ def test_replays_read_what_each_pass_puts_in_place(pair, captured, packing):
 
 
 def test_a_cache_that_grows_makes_new_graphs(pair, captured):
-    target = pair.target
-    engine = Engine(target, None, 2, 40, settings=Settings(graphs=True, graph_sizes=SIZES))
+    engine = Engine(pair.target, None, 2, 40, settings=Settings(graphs=True, graph_sizes=SIZES))
     for prompt in ([1, 5, 9], [1, 7]):
         engine.admit(np.array(prompt), 0)
     none, seeds = np.zeros(2, np.int64), np.arange(2)
@@ -235,57 +226,32 @@ def test_only_so_many_graphs_are_kept(pair, captured, monkeypatch):
     engine = Engine(pair.target, None, 1, 40, settings=Settings(graphs=True, graph_sizes=SIZES))
     engine.admit(np.array([1, 5, 9]), 0)
     for nodes in (1, 3, 7, 1):
-        trees = random_trees(np.random.default_rng(0), engine.root, engine.length, nodes)
-        with torch.inference_mode():
-            engine._forward(pack(trees, engine.cache, "ragged", torch.float64))
+        verify_random(engine, nodes)
     assert [sizes[0] for sizes in engine._graphs.captured] == [8, 2]
     assert len(captured) == 4  # the first was gone
 
 
-class Side:
-    """A stream that notes who waits for whom."""
-
-    def __init__(self, name: str, notes: list) -> None:
-        self.name, self.notes = name, notes
-
-    def wait_stream(self, other: Side) -> None:
-        self.notes.append(f"{self.name} waits for {other.name}")
-
-
 def test_a_capture_warms_up_aside_and_shares_its_memory(pair, monkeypatch):
     """The calls in the sequence that PyTorch's notes on CUDA graphs ask for, CUDA made up."""
-    notes, pools = [], []
-
-    @contextmanager
-    def within(what):
-        notes.append(f"begin {what}")
-        yield
-        notes.append("end")
-
-    def graph(captured, pool):
-        pools.append(pool)
-        return within("capture")
-
-    run = GraphedVerify._forward
-    monkeypatch.setattr(torch.cuda, "Stream", lambda: Side("aside", notes))
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda: Side("main", notes))
-    monkeypatch.setattr(torch.cuda, "stream", lambda stream: within(stream.name))
-    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, len(pools)))
-    monkeypatch.setattr(torch.cuda, "CUDAGraph", object)
-    monkeypatch.setattr(torch.cuda, "graph", graph)
+    cuda, run = MagicMock(), GraphedVerify._forward
+    for name in ("Stream", "current_stream", "stream", "graph_pool_handle", "CUDAGraph", "graph"):
+        monkeypatch.setattr(torch.cuda, name, getattr(cuda, name))
     monkeypatch.setattr(
-        GraphedVerify, "_forward", lambda self, inputs: (notes.append("pass"), run(self, inputs))
+        GraphedVerify, "_forward", lambda self, inputs: (cuda.run(), run(self, inputs))
     )
     engine = Engine(pair.target, None, 1, 40, settings=Settings(graphs=True, graph_sizes=SIZES))
     engine._graphs.capture = True
     engine.admit(np.array([1, 5, 9]), 0)
     for nodes in (1, 3):
-        trees = random_trees(np.random.default_rng(0), engine.root, engine.length, nodes)
-        with torch.inference_mode():
-            engine._forward(pack(trees, engine.cache, "ragged", torch.float64))
-    warm = ["aside waits for main", "begin aside", "pass", "pass", "end", "main waits for aside"]
-    assert notes == [*warm, "begin capture", "pass", "end"] * 2
-    assert pools == [(0, 0), (0, 0)]
+        verify_random(engine, nodes)
+    wanted = """Stream current_stream Stream().wait_stream stream stream().__enter__ run run
+        stream().__exit__ current_stream current_stream().wait_stream graph_pool_handle CUDAGraph
+        graph graph().__enter__ run graph().__exit__""".split()
+    found = [call[0] for call in cuda.mock_calls]
+    assert found == wanted + [one for one in wanted if one != "graph_pool_handle"]
+    assert {call.kwargs["pool"] for call in cuda.graph.call_args_list} == {
+        cuda.graph_pool_handle.return_value
+    }
 
 
 # ---- what CUDA takes another way

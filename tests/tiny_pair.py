@@ -12,6 +12,7 @@ import torch
 
 from real_runner.engine.attend import TextAttend, read_whole
 from real_runner.engine.models import LivePair
+from real_runner.engine.pack import Trees
 from real_runner.models.small.config import BANNED, DrafterConfig, TargetConfig
 from real_runner.models.small.pair import Drafter, Target
 from real_runner.recording.record import RecordPlan, record_in_memory
@@ -70,6 +71,23 @@ def tiny_pair(
 def random_prompts(rng: np.random.Generator, count: int, longest: int = 20) -> list[list[int]]:
     """Prompts of 1 token or more."""
     return [rng.choice(FREE, rng.integers(1, longest + 1)).tolist() for _ in range(count)]
+
+
+def random_trees(rng: np.random.Generator, root, length, most: int, tokens=FREE) -> Trees:
+    """A tree of 0 to `most` verified nodes for each root, the last of all, in rows of further ones.
+
+    Parents stand before their children; tokens recur in a tree, but never under one parent.
+    """
+    count, columns = len(root), max(most, 1)
+    width = rng.integers(0, most + 1, count)
+    width[-1] = most
+    parent = np.array([[rng.integers(-1, m) for m in range(columns)] for _ in range(count)])
+    depth, token = np.ones_like(parent), np.zeros_like(parent)
+    for i, m in np.ndindex(parent.shape):
+        depth[i, m] = 1 if parent[i, m] < 0 else depth[i, parent[i, m]] + 1
+        siblings = token[i, :m][parent[i, :m] == parent[i, m]]
+        token[i, m] = rng.choice(np.setdiff1d(tokens, siblings))
+    return Trees(np.array(root), np.array(length), width, token, parent, depth)
 
 
 @torch.no_grad()
