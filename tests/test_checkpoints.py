@@ -1,7 +1,9 @@
 """Real checkpoint layouts, on tiny random weights saved in exactly those layouts."""
 
 import json
+import shutil
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +12,7 @@ transformers = pytest.importorskip("transformers")
 
 from safetensors.torch import load_file, save_file
 
+from real_runner.engine.attend import TextAttend, read_whole
 from real_runner.models.hub.files import open_checkpoint
 from real_runner.models.hub.load import load_checkpoint_pair, read_drafter
 from real_runner.models.hub.target import read_target
@@ -17,6 +20,7 @@ from tests import tiny_checkpoints as tiny
 from traces.common.errors import InputError
 
 CPU = torch.device("cpu")
+FIRST, LAST = slice(4), slice(4, None)
 
 
 def load_target(folder, dtype=torch.float32):
@@ -29,46 +33,6 @@ def load_drafter(folder, target):
 
 def load_pair(target, drafter, dtype=torch.float32):
     return load_checkpoint_pair(str(target), str(drafter), CPU, dtype)
-
-
-class CausalAttend:
-    """Caches keys and values; each token sees the positions up to its own, or `visible`."""
-
-    def __init__(self):
-        self.kept = {}
-        self.visible = None  # (t, cached + t)
-
-    def __call__(self, layer, query, key, value):
-        old = self.kept.get(layer)
-        if old is not None:
-            key, value = torch.cat([old[0], key], 2), torch.cat([old[1], value], 2)
-        self.kept[layer] = key, value
-        seen = self.visible
-        if seen is None:
-            seen = torch.ones(query.shape[2], key.shape[2]).tril(key.shape[2] - query.shape[2])
-        return mix(query, key, value, seen.bool())
-
-
-class BlockAttend:
-    """Every slot sees the context strictly before its anchor (b,) and the whole block."""
-
-    def __init__(self, context, positions, anchor):
-        self.context = context
-        self.before = positions < anchor[:, None]  # (b, t)
-
-    def __call__(self, layer, query, key, value):
-        old_key, old_value = self.context[layer]
-        own = torch.ones(len(query), key.shape[2], dtype=torch.bool)
-        seen = torch.cat([self.before, own], 1)[:, None, None]
-        return mix(query, torch.cat([old_key, key], 2), torch.cat([old_value, value], 2), seen)
-
-
-def mix(query, key, value, seen):
-    """Softmax attention with grouped heads; seen broadcasts to (b, heads, t, keys)."""
-    share = query.shape[1] // key.shape[1]
-    key, value = key.repeat_interleave(share, 1), value.repeat_interleave(share, 1)
-    scores = query @ key.mT * query.shape[-1] ** -0.5
-    return scores.masked_fill(~seen, float("-inf")).softmax(-1) @ value
 
 
 @pytest.fixture(scope="module")
@@ -85,13 +49,7 @@ def folders(tmp_path_factory):
 def copied(folders, tmp_path):
     """A function that copies one of the checkpoints, to be spoilt."""
 
-    def copy(name):
-        (tmp_path / name).mkdir()
-        for path in (folders / name).iterdir():
-            (tmp_path / name / path.name).write_bytes(path.read_bytes())
-        return tmp_path / name
-
-    return copy
+    return lambda name, to="copy": Path(shutil.copytree(folders / name, tmp_path / to))
 
 
 def close(ours, theirs):
@@ -109,16 +67,26 @@ def reference(folder, implementation="eager"):
 
 def some_tokens(batch, length, seed=0):
     torch.manual_seed(seed)
-    return torch.randint(0, 256, (batch, length)), torch.arange(length).expand(batch, -1)
+    return torch.randint(0, 256, (batch, length))
+
+
+def drafted(drafter, target, tokens, anchor):
+    """States (b, depths, width) behind anchors (b,) of texts whose context reaches past them."""
+    _, tapped = read_whole(target, tokens, drafter.taps)
+    positions = torch.arange(tokens.shape[1]).expand(len(tokens), -1)
+    # the context arrives in two pieces
+    parts = [drafter.context(tapped[:, own], positions[:, own]) for own in (FIRST, LAST)]
+    context = [tuple(torch.cat(pieces, 2) for pieces in zip(*layer)) for layer in zip(*parts)]
+    first = tokens.gather(1, anchor[:, None])[:, 0]
+    return drafter.forward(first, anchor, TextAttend(context, anchor[:, None])), first, tapped
 
 
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
 @pytest.mark.parametrize("kind", ["qwen3", "llama"])
 def test_target_equals_its_own_forward(folders, kind, implementation):
     target = load_target(folders / kind)
-    tokens, positions = some_tokens(2, 40)
-    taps = (1, 3, 4)
-    hidden, tapped = target.forward(tokens, positions, CausalAttend(), taps)
+    tokens = some_tokens(2, 40)
+    hidden, tapped = read_whole(target, tokens, (1, 3, 4))
     theirs = reference(folders / kind, implementation)(tokens, output_hidden_states=True)
     close(target.logits(hidden), theirs.logits)
     first, third, last = tapped.split(tiny.WIDTH, -1)
@@ -126,33 +94,6 @@ def test_target_equals_its_own_forward(folders, kind, implementation):
     close(third, theirs.hidden_states[3])
     # transformers norms the last entry of hidden_states; a tap comes before the norm
     close(target.model.model.norm(last), theirs.hidden_states[4])
-
-
-@pytest.mark.parametrize("kind", ["qwen3", "llama"])
-def test_target_in_pieces_with_the_engines_cache(folders, kind):
-    target = load_target(folders / kind)
-    tokens, positions = some_tokens(2, 12)
-    attend = CausalAttend()
-    parts = [
-        target.forward(tokens[:, a:b], positions[:, a:b], attend)[0]
-        for a, b in ((0, 5), (5, 6), (6, 12))
-    ]
-    whole = reference(folders / kind)(tokens).logits
-    close(target.logits(torch.cat(parts, 1)), whole)
-
-
-def test_target_reads_siblings_at_one_position(folders):
-    """Two children of one token, packed: positions repeat, and each equals its own sequence."""
-    target = load_target(folders / "qwen3")
-    tokens, _ = some_tokens(1, 5)
-    attend = CausalAttend()
-    attend.visible = torch.ones(5, 5).tril()
-    attend.visible[4, 3] = 0
-    hidden, _ = target.forward(tokens, torch.tensor([[0, 1, 2, 3, 3]]), attend)
-    model = reference(folders / "qwen3")
-    for slot in (3, 4):
-        alone = model(torch.cat([tokens[:, :3], tokens[:, slot : slot + 1]], 1)).logits[:, -1]
-        close(target.logits(hidden[:, slot]), alone)
 
 
 def test_target_says_what_it_is(folders, copied):
@@ -221,15 +162,8 @@ def both_ways(folders, drafter_folder):
     (drafter,) = pair.drafters.values()
     config = json.loads((drafter_folder / "config.json").read_text())
     tensors = load_file(drafter_folder / "model.safetensors")
-    tokens, positions = some_tokens(2, 20, seed=4)
-    attend = CausalAttend()
-    _, tapped = pair.target.forward(tokens, positions, attend, drafter.taps)
-    # the context arrives in two pieces, and reaches past both anchors
-    parts = [drafter.context(tapped[:, a:b], positions[:, a:b]) for a, b in ((0, 9), (9, 20))]
-    context = [tuple(torch.cat(pieces, 2) for pieces in zip(*layer)) for layer in zip(*parts)]
-    anchor = torch.tensor([17, 6])
-    first = tokens.gather(1, anchor[:, None])[:, 0]
-    ours = drafter.forward(first, anchor, BlockAttend(context, positions, anchor))
+    tokens, anchor = some_tokens(2, 20, seed=4), torch.tensor([17, 6])
+    ours, first, tapped = drafted(drafter, pair.target, tokens, anchor)
     embedding = tensors.get("embed_tokens.weight", pair.target.embedding.weight)
     naive = []
     for row in range(2):
@@ -298,14 +232,11 @@ def test_confidence_on_the_state_alone(folders, tmp_path):
 def test_dtype_and_llama_target(folders):
     pair = load_pair(folders / "llama", folders / "dspark", torch.bfloat16)
     drafter = pair.drafters["semi_autoregressive"]
-    tokens, positions = some_tokens(1, 6)
-    _, tapped = pair.target.forward(tokens, positions, CausalAttend(), drafter.taps)
-    context = drafter.context(tapped, positions)
-    anchor = torch.tensor([5])
-    hidden = drafter.forward(tokens[:, 5], anchor, BlockAttend(context, positions, anchor))
+    tokens = some_tokens(1, 6)
+    hidden, first, _ = drafted(drafter, pair.target, tokens, torch.tensor([5]))
     assert hidden.dtype == drafter.logits(hidden).dtype == torch.bfloat16
     assert hidden.shape == (1, 5, 32)
-    chance = drafter.chance(hidden[:, 0], tokens[:, 5])
+    chance = drafter.chance(hidden[:, 0], first)
     assert chance.dtype == torch.float32
     assert 0 < float(chance) < 1
 
@@ -321,20 +252,18 @@ def test_official_dflash_gives_the_same_drafts(folders):
         lambda _m, _a, given, out: seen.append((given["position_ids"][0], out[0, 1:])),
         with_kwargs=True,
     )
-    prompt, _ = some_tokens(1, 11, seed=8)
+    prompt = some_tokens(1, 11, seed=8)
     hub = reference(folders / "qwen3")
     text = official.spec_generate(hub, prompt, 24, stop_token_ids=None)
     pair = load_pair(folders / "qwen3", folders / "dflash")
     drafter, compared = pair.drafters["block"], 0
-    positions = torch.arange(text.shape[1])[None]
-    hidden, tapped = pair.target.forward(text, positions, CausalAttend(), drafter.taps)
+    hidden, _ = read_whole(pair.target, text)
     assert torch.equal(pair.target.logits(hidden).argmax(-1)[0, 10:-1], text[0, 11:])
-    context = drafter.context(tapped, positions)
     for places, states in seen:
         if len(states) != drafter.depths:
             continue  # it shortens the last blocks
         anchor = places[-drafter.slots :][:1]
-        ours = drafter.forward(text[:, anchor][0], anchor, BlockAttend(context, positions, anchor))
+        ours, _, _ = drafted(drafter, pair.target, text, anchor)
         ours, theirs = drafter.logits(ours)[0], hub.lm_head(states)
         close(ours, theirs)
         assert torch.equal(ours.argmax(-1), theirs.argmax(-1))
@@ -367,20 +296,14 @@ def test_sharded_weights_and_fingerprints(folders, copied):
     parts = load_drafter(split, target)
     assert torch.equal(whole.fuse.weight, parts.fuse.weight)
     again = load_drafter(folders / "dflash", target)
-    assert whole.sha256 == again.sha256 != parts.sha256
+    norm = load_file(folders / "dflash" / "model.safetensors")["norm.weight"]
+    norm[3] += 1  # the fingerprint sees one changed weight
+    other = load_drafter(tiny.edit_tensors(copied("dflash", "other"), norm__weight=norm), target)
+    assert whole.sha256 == again.sha256
+    assert len({whole.sha256, parts.sha256, other.sha256}) == 3
     (split / "part-1.safetensors").unlink()
     with pytest.raises(InputError, match="no part-1.safetensors; accepted"):
         load_drafter(split, target)
-
-
-def test_fingerprint_sees_one_changed_weight(folders, copied):
-    target = load_target(folders / "qwen3")
-    other = copied("dflash")
-    norm = load_file(other / "model.safetensors")["norm.weight"]
-    norm[3] += 1
-    tiny.edit_tensors(other, norm__weight=norm)
-    before = load_drafter(folders / "dflash", target).sha256
-    assert load_drafter(other, target).sha256 != before
 
 
 def refused(folders, target=None, drafter=None):
