@@ -109,16 +109,18 @@ def test_a_step_knows_its_chunks_padding_and_replica():
 
 def test_single_calls_say_what_bulk_calls_say():
     book = Ledger(WORK)
-    calls = (book.arrive, book.admit, book.first_token, book.finish)
-    for call, times_s in zip(calls, TIMES.values(), strict=True):
+    for name, times_s in TIMES.items():
         for request, time_s in enumerate(times_s):
-            call(request, time_s)
-    book.admit(0, 2.0)  # again, after a preemption: the first time counts
-    book.preempt(0)
-    book.preempt(0)
-    book.hand_over(1)
-    book.place(1, 3)
+            book.note(name, request, time_s)
+    book.note("admitted_s", 0, 2.0)  # again, after a preemption: the first time counts
     note(book, 0.75)
+    for request, name, value in (
+        (0, "preemptions", 1),
+        (0, "preemptions", 1),
+        (1, "hand_overs", 1),
+        (1, "replica", 3),
+    ):
+        book.note(name, request, value)
     ours, theirs = book.facts().requests, ledger()
     assert [ours[name].tolist() for name in ("domain", "prompt_tokens", "output_tokens")] == [
         *([0, 1], [9, 7], [2, 3])
@@ -136,12 +138,12 @@ def test_single_calls_say_what_bulk_calls_say():
 def test_a_rejected_request_emits_nothing_and_does_not_end(rejected):
     book = Ledger(replace(WORK, output_tokens=np.array([1, 3])))
     for request in (0, 1):
-        book.arrive(request, 0.5)
+        book.note("arrival_s", request, 0.5)
         if request in rejected:
-            book.reject(request, 0.5)
+            book.note("rejected", request, 0.5)
         else:
-            for call, time_s in ((book.admit, 0.5), (book.first_token, 2.5), (book.finish, 2.5)):
-                call(request, time_s)
+            for name, time_s in (("admitted_s", 0.5), ("first_token_s", 2.5), ("finish_s", 2.5)):
+                book.note(name, request, time_s)
     facts, gone = book.facts(), np.isin([0, 1], rejected)
     assert facts.requests["rejected"].tolist() == gone.tolist()
     assert facts.requests["output_tokens"].tolist() == np.where(gone, 0, 1).tolist()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import tracemalloc
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import pytest
 import simpy
 from pyarrow import parquet
 
-import simulator.results.ledger
+import simulator.engine.run
 from simulator.engine.arrivals import LazyWorkload, arrival_times, make_workload
 from simulator.engine.compiled.server import FastServer
 from simulator.engine.fleet import Fleet
@@ -82,10 +81,10 @@ def serve(job: Job, ledger: Ledger, fast: bool) -> int:
 
 def summary(job: Job, folder: Path, hold=False, fast=False, block=BLOCK, exact=EXACT) -> dict:
     """Of a run that is held or streamed; `block` of the ledger, `exact` of a stream's sums."""
-    make, sums = make_workload if hold else LazyWorkload, sums_for(job)
+    make = make_workload if hold else LazyWorkload
     workload = make(job.settings, job.recording, job.sequences, job.lengths)
+    sums = sums_for(job, None if hold else exact)
     with RunFiles(folder) as files:
-        sums = sums if hold else replace(sums, exact=exact)
         ledger = Ledger(workload, files, sums, hold=hold, block=block)
         near = serve(job, ledger, fast)
         capacity = job.settings.server.kv_blocks
@@ -228,7 +227,7 @@ def test_sketched_percentiles_are_within_their_error(recording, tmp_path, name):
 def test_long_runs_are_streamed_and_short_ones_are_not(recording, tmp_path, monkeypatch):
     words = ["policy=cast", "max_concurrency=6", "num_prompts=400"]
     short = run_job(make_job(recording, *words), tmp_path / "held")
-    monkeypatch.setattr(simulator.results.ledger, "STREAM_FROM", 399)
+    monkeypatch.setattr(simulator.engine.run, "STREAM_FROM", 399)
     long = run_job(make_job(recording, *words), tmp_path / "flat")
     assert differences(short, long) == []
     check_rows(tmp_path)
@@ -237,7 +236,7 @@ def test_long_runs_are_streamed_and_short_ones_are_not(recording, tmp_path, monk
 
 
 def test_an_interrupted_run_leaves_no_file_and_keeps_earlier_ones(recording, tmp_path, monkeypatch):
-    monkeypatch.setattr(simulator.results.ledger, "STREAM_FROM", 99)
+    monkeypatch.setattr(simulator.engine.run, "STREAM_FROM", 99)
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "summary.json").write_text("{}")

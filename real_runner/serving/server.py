@@ -94,7 +94,7 @@ class LiveServer:
         return self.ledger.facts(self._written())
 
     def _submit(self, request: int, time_s: float) -> None:
-        self.ledger.arrive(request, time_s)
+        self.ledger.note("arrival_s", request, time_s)
         self.queue.append(request)
 
     def _arrive(self) -> None:
@@ -109,10 +109,10 @@ class LiveServer:
         ended = 0
         while self.queue and len(self.running) < self.capacity:
             request, begin_s = self.queue.popleft(), self._last_s
-            self.ledger.admit(request, begin_s)
+            self.ledger.note("admitted_s", request, begin_s)
             self._prefill(request)
             end_s = self._last_s = self.now()
-            self.ledger.first_token(request, end_s)
+            self.ledger.note("first_token_s", request, end_s)
             self._prefill_s += end_s - begin_s
             if self._is_over(request):
                 self.engine.release(np.arange(self.engine.batch) < len(self.running))
@@ -224,7 +224,7 @@ class LiveServer:
         self._prefill_s = 0.0
 
     def _end(self, request: int, time_s: float) -> None:
-        self.ledger.finish(request, time_s)
+        self.ledger.note("finish_s", request, time_s)
         self._finished += 1
         self._tell(self._on_end, request, self.outputs[request])
         if self.workload.gap_s is None:

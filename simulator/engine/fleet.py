@@ -107,8 +107,8 @@ class Fleet:
         """Send a request to the replica that the router names."""
         request, sequence, first, warmup, prompt, context, outputs, _ = row
         server = next(self._router)
-        self.ledger.arrive(request, self.env.now)
-        self.ledger.place(request, server.replica)
+        self.ledger.note("arrival_s", request, self.env.now)
+        self.ledger.note("replica", request, server.replica)
         behind = outputs - (not warmup)  # outputs behind the root
         left = min(int(self._anchors[sequence]) - first, behind)
         anchor = int(self._offset[sequence]) + first

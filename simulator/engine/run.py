@@ -28,11 +28,15 @@ from simulator.orders.table import OrderTable
 from simulator.policies.loading import check_verbs, make_policy, named_refusal
 from simulator.policy import FITTING, Lab, Policy
 from simulator.results.facts import Facts
-from simulator.results.ledger import STREAM_FROM, Ledger, open_ledger
+from simulator.results.files import RunFiles
+from simulator.results.ledger import Ledger
+from simulator.results.quantiles import EXACT
 from simulator.results.summary import finish, sums_for
 from traces.common.errors import InputError
 from traces.recordings.part import part_of
 from traces.recordings.recording import Recording
+
+STREAM_FROM = 100_000  # requests of a run; the tables of longer ones are not held
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +153,9 @@ def run_job(
     long = job.settings.requests > STREAM_FROM
     make = LazyWorkload if long else make_workload
     workload = make(job.settings, job.recording, job.sequences, job.lengths)
-    with open_ledger(workload, folder, sums_for(job)) as ledger:
+    sums = sums_for(job, EXACT if long else None)
+    with RunFiles(folder) as files:
+        ledger = Ledger(workload, files, sums, hold=not long)
         near = _serve(job, ledger, on_finish)
         notes = job.policy.notes()
         more = {"workload": job.served} | ({"policy_notes": notes} if notes else {})

@@ -91,7 +91,7 @@ class Server:
         """Queue a request: its slot's column at the root, and the outputs it will emit."""
         entry = Entry(column, column[CONTEXT], size=size)
         if not self._kv.fits(entry.context + size):
-            self.ledger.reject(column[REQUEST], self.env.now)
+            self.ledger.note("rejected", column[REQUEST], self.env.now)
             self._on_finish(column[REQUEST])
             return
         self.queue.append(entry)
@@ -154,7 +154,7 @@ class Server:
         self.queue.remove(entry)
         self._waiting_tokens -= entry.context
         if entry.fresh:
-            self.ledger.admit(entry.column[REQUEST], self.env.now)
+            self.ledger.note("admitted_s", entry.column[REQUEST], self.env.now)
         if self._kv.limited:
             self._kv.held += self._kv.blocks(entry.context + 1)
         return entry
@@ -162,7 +162,7 @@ class Server:
     def _begin(self, entry: Entry) -> bool:
         """Let a read request join the batch; False: output 0 was its last."""
         if entry.fresh:
-            self.ledger.first_token(entry.column[REQUEST], self.env.now)
+            self.ledger.note("first_token_s", entry.column[REQUEST], self.env.now)
             entry.fresh = False
         if not entry.column[LEFT]:
             self._end(entry.column[REQUEST])
@@ -283,7 +283,7 @@ class Server:
 
     def _push_back(self, entry: Entry) -> None:
         """Preemption by recomputation: what was read is forgotten."""
-        self.ledger.preempt(entry.column[REQUEST])
+        self.ledger.note("preemptions", entry.column[REQUEST], 1)
         self._preempted += 1
         entry.read = entry.size = 0  # nobody is shorter
         self.queue.appendleft(entry)
@@ -344,8 +344,8 @@ class Server:
         column[ANCHOR] = self._offset[sequence]
         column[LEFT] = min(int(self._anchors[sequence]), int(column[MORE]))
         column[MORE] -= column[LEFT]
-        self.ledger.hand_over(int(column[REQUEST]))
+        self.ledger.note("hand_overs", int(column[REQUEST]), 1)
 
     def _end(self, request: int) -> None:
-        self.ledger.finish(request, self.env.now)
+        self.ledger.note("finish_s", request, self.env.now)
         self._on_finish(request)

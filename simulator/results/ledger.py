@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,7 +23,6 @@ from simulator.results.files import REQUESTS, STEPS, RunFiles, named_requests, n
 from simulator.results.fold import fold, fold_long
 from simulator.results.invariants import Accounts
 from simulator.results.open_requests import Ended, KeptWorkload, OpenRequests
-from simulator.results.quantiles import EXACT
 from simulator.results.sums import Sums
 from simulator.results.window import Completions, Window, find_window
 
@@ -95,40 +91,16 @@ class Ledger:
 
     # ---------------------------------------------------------------- one event after another
 
-    def arrive(self, request: int, time_s: float) -> None:
-        """A request is sent."""
-        self._note("arrival_s", request, time_s)
+    def note(self, name: str, request: int, value: float) -> None:
+        """Note of a request its time `name`, or one more thing that befell it.
 
-    def admit(self, request: int, time_s: float) -> None:
-        """A request leaves the queue, prefill begins; the first time counts."""
-        self._note("admitted_s", request, time_s)
-
-    def first_token(self, request: int, time_s: float) -> None:
-        """A request's prompt is read and output 0 emitted."""
-        self._note("first_token_s", request, time_s)
-
-    def finish(self, request: int, time_s: float) -> None:
-        """A request emits its last token."""
-        self._note("finish_s", request, time_s)
-
-    def reject(self, request: int, time_s: float) -> None:
-        """A request can never be served: it does not finish, and emits nothing."""
-        self._note("rejected", request, time_s)
-
-    def preempt(self, request: int) -> None:
-        """A request loses its place and what was read of it."""
-        self._note("preemptions", request, 1)
-
-    def hand_over(self, request: int) -> None:
-        """A request goes on in another sequence."""
-        self._note("hand_overs", request, 1)
-
-    def place(self, request: int, replica: int) -> None:
-        """A request is sent to a replica; 0 where nothing is said."""
-        if replica:
-            self._note("replica", request, replica)
-
-    def _note(self, name: str, request: int, value: float) -> None:
+        Args:
+            name: arrival_s (it is sent), admitted_s (it leaves the queue, prefill begins; the first
+                time counts), first_token_s (its prompt is read, output 0 emitted), finish_s (its
+                last token is emitted), rejected (it can never be served: a time as well);
+                preemptions (it loses its place and what was read of it), hand_overs (it goes on in
+                another sequence), replica (where it is sent; 0 where nothing is said).
+        """
         self._events[name].append((request, value))
         self._noted += 1
         if self._noted >= 4 * self._block:
@@ -356,24 +328,6 @@ class Ledger:
         if "requests" not in self._tables:
             self.close(workload)
         return Facts(**self._tables, concurrency=self.workload.clients, ramp=self.workload.ramp)
-
-
-STREAM_FROM = 100_000  # requests of a run; longer ones are not held
-
-
-@contextmanager
-def open_ledger(workload: Workload | LazyWorkload, folder: Path, sums: Sums) -> Iterator[Ledger]:
-    """A ledger for a run of any size, whose files go to `folder` when they are published.
-
-    Serve its `workload`, which notes the requests that are read from it. Files that are not
-    published are removed at the end of the block.
-
-    Args:
-        sums: empty; of a long run, percentiles hold `EXACT` values.
-    """
-    hold = len(workload) <= STREAM_FROM
-    with RunFiles(folder) as files:
-        yield Ledger(workload, files, sums if hold else replace(sums, exact=EXACT), hold=hold)
 
 
 def _ends_s(steps: Columns) -> np.ndarray:

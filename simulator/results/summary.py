@@ -80,8 +80,8 @@ def summary_of(
 # ---------------- What a replay's summary says beside that.
 
 
-def sums_for(job: Job) -> Sums:
-    """Empty sums, as the summary of a job needs them."""
+def sums_for(job: Job, exact: int | None = None) -> Sums:
+    """Empty sums, as the summary of a job needs them; percentiles hold `exact` values, or all."""
     profile = job.cost.profile
     modelled = job.cost.prefill == "none" or _models_prefill(job)
     return Sums(
@@ -89,6 +89,7 @@ def sums_for(job: Job) -> Sums:
         replicas=job.settings.server.replicas,
         limits=job.settings.goodput,
         longest_prompt=0 if modelled else profile.prefill[-1].prompt_tokens,
+        exact=exact,
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -274,7 +274,6 @@ class AnchorCounts:
         return {"mean": total / int(self.counts.sum()), "max": largest}
 
 
-@dataclass(slots=True)
 class Sums:
     """All sums of a run and its window.
 
@@ -283,44 +282,30 @@ class Sums:
         longest_prompt: tokens; prompts beyond it are counted. exact: see `Samples`.
     """
 
-    domains: tuple[str, ...] = ()
-    replicas: int = 1
-    limits: Mapping[str, float] | None = None
-    longest_prompt: int = 0
-    exact: int | None = None
-    window: Window | None = field(init=False, default=None)  # once the run is over
-    steps: StepSums = field(init=False)
-    everyone: GroupSums = field(init=False)
-    groups: list[GroupSums] = field(init=False)  # requests by domain
-    gaps: Samples = field(init=False)  # milliseconds between chunks
-    anchors: AnchorCounts = field(init=False)
-    # of the window
-    first_tokens: int = 0
-    prompt_tokens: int = 0
-    prefill_s: float = 0.0
-    replica_ended: np.ndarray = field(init=False)  # (R,)
-    replica_first: np.ndarray = field(init=False)  # (R,) first tokens
-    replica_prefill_s: np.ndarray = field(init=False)  # (R,)
-    # of the whole run
-    requests: int = 0
-    arrived: int = 0
-    completed: int = 0
-    rejected: int = 0
-    preemptions: int = 0
-    hand_overs: int = 0
-    handed_over: int = 0  # requests
-    longer_prompts: int = 0  # requests
-    last_arrival_s: float = 0.0
-    last_end_s: float = 0.0
-
-    def __post_init__(self) -> None:
-        self.steps, self.anchors = StepSums(self.replicas), AnchorCounts()
-        self.everyone, *self.groups = (
-            GroupSums(self.exact, self.limits) for _ in (None, *self.domains)
-        )
-        self.gaps = Samples(self.exact)
-        self.replica_ended, self.replica_first = np.zeros((2, self.replicas), np.int64)
-        self.replica_prefill_s = np.zeros(self.replicas)
+    def __init__(
+        self,
+        domains: tuple[str, ...] = (),
+        replicas: int = 1,
+        limits: Mapping[str, float] | None = None,
+        longest_prompt: int = 0,
+        exact: int | None = None,
+    ) -> None:
+        self.domains, self.replicas, self.longest_prompt = domains, replicas, longest_prompt
+        self.window: Window | None = None  # once the run is over
+        self.steps, self.anchors = StepSums(replicas), AnchorCounts()
+        self.everyone = GroupSums(exact, limits)
+        self.groups = [GroupSums(exact, limits) for _ in domains]
+        self.gaps = Samples(exact)  # milliseconds between chunks
+        # of the window
+        self.first_tokens = self.prompt_tokens = 0
+        self.prefill_s = 0.0
+        self.replica_ended, self.replica_first = np.zeros((2, replicas), np.int64)
+        self.replica_prefill_s = np.zeros(replicas)
+        # requests of the whole run
+        self.requests = self.arrived = self.completed = self.rejected = 0
+        self.handed_over = self.longer_prompts = 0
+        self.preemptions = self.hand_overs = 0  # of all of them
+        self.last_arrival_s = self.last_end_s = 0.0
 
     @classmethod
     def of(cls, facts: Facts, window: Window | None = None, **options: Any) -> Sums:
@@ -351,29 +336,6 @@ class Sums:
         """
         facts = Facts(requests, {}, {}, None)
         ended, domain = window.requests(facts), requests["domain"]
-        self._add_all(requests)
-        self._add_window(facts, window, ended)
-        columns = {name: requests[name] for name in _OF_GROUP} | request_times(requests)
-        columns["ended"] = ended
-        self.everyone.add(columns)
-        for index, group in enumerate(self.groups):
-            group.add({name: column[domain == index] for name, column in columns.items()})
-
-    def _add_window(self, facts: Facts, window: Window, ended: np.ndarray) -> None:
-        """Prefills take from admission to output 0: with chunks longer than what is computed."""
-        requests = facts.requests
-        admitted, prefilled = window.admitted(facts), window.prefilled(facts)
-        prefill_s = requests["first_token_s"] - requests["admitted_s"]
-        self.first_tokens += int(np.count_nonzero(admitted))
-        self.prompt_tokens += int(requests["prompt_tokens"][admitted].sum())
-        self.prefill_s += float(prefill_s[prefilled].sum())
-        if self.replicas > 1:
-            replica, size = requests["replica"], self.replicas
-            self.replica_ended += np.bincount(replica[ended], minlength=size)
-            self.replica_first += np.bincount(replica[admitted], minlength=size)
-            self.replica_prefill_s += np.bincount(replica[prefilled], prefill_s[prefilled], size)
-
-    def _add_all(self, requests: Columns) -> None:
         arrival_s, finish_s = requests["arrival_s"], requests["finish_s"]
         arrived, completed = ~np.isnan(arrival_s), ~np.isnan(finish_s)
         self.requests += len(arrival_s)
@@ -386,6 +348,26 @@ class Sums:
         self.hand_overs += int(requests["hand_overs"].sum())
         self.handed_over += int(np.count_nonzero(requests["hand_overs"]))
         self.longer_prompts += int((requests["prompt_tokens"] > self.longest_prompt).sum())
+        self._add_prefills(facts, window, ended)
+        columns = {name: requests[name] for name in _OF_GROUP} | request_times(requests)
+        columns["ended"] = ended
+        self.everyone.add(columns)
+        for index, group in enumerate(self.groups):
+            group.add({name: column[domain == index] for name, column in columns.items()})
+
+    def _add_prefills(self, facts: Facts, window: Window, ended: np.ndarray) -> None:
+        """They take from admission to output 0: with chunks longer than what is computed."""
+        requests, size = facts.requests, self.replicas
+        admitted, prefilled = window.admitted(facts), window.prefilled(facts)
+        prefill_s = (requests["first_token_s"] - requests["admitted_s"])[prefilled]
+        self.first_tokens += int(np.count_nonzero(admitted))
+        self.prompt_tokens += int(requests["prompt_tokens"][admitted].sum())
+        self.prefill_s += float(prefill_s.sum())
+        replica = requests["replica"]
+        if size > 1:
+            self.replica_ended += np.bincount(replica[ended], minlength=size)
+            self.replica_first += np.bincount(replica[admitted], minlength=size)
+            self.replica_prefill_s += np.bincount(replica[prefilled], prefill_s, size)
 
     # ---------------------------------------------------------------- what they come to
 
