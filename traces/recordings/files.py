@@ -163,7 +163,8 @@ def _stamp_path(path: Path) -> Path | None:
 def _readers() -> str:
     """sha256 of what decides whether a file is a recording, and its hash."""
     digest = hashlib.sha256()
-    for file in sorted(Path(__file__).parent.glob("*.py")):
+    here = Path(__file__).parent
+    for file in sorted((*here.glob("*.py"), *here.with_name("common").glob("*.py"))):
         digest.update(file.read_bytes())
     return digest.hexdigest()
 
