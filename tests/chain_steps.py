@@ -17,7 +17,7 @@ def staircase(
     """A step of up to `total` packed tokens takes `verify_ms`, at any batch; drafts `draft_ms`."""
     profile = find_profile("b300")
     verify = tuple(VerifyRow(None, 8192, total, ms, True) for total, ms in steps)
-    header = replace(profile.header, graph_sizes=tuple(total for total, _ in steps))
+    header = profile.header.with_(graph_sizes=tuple(total for total, _ in steps))
     draft = tuple(DraftRow(batch, 8192, draft_ms) for batch in batches)
     changed = replace(profile, name="staircase", header=header, verify=verify, draft=draft)
     return StepCost(changed, **settings)

@@ -34,7 +34,7 @@ def priced(rows, drafts, **settings) -> StepCost:
     profile = find_profile("mi355x")
     verify = tuple(VerifyRow(b, kv, total, ms, False) for b, kv, total, ms in rows)
     draft = tuple(DraftRow(*row) for row in drafts)
-    header = replace(profile.header, graph_sizes=())
+    header = profile.header.with_(graph_sizes=())
     return StepCost(replace(profile, header=header, verify=verify, draft=draft), **settings)
 
 

@@ -115,7 +115,7 @@ def test_a_graph_and_an_eager_step_are_never_averaged():
         for total, ms in zip((32, 64, 128, 256), map(float, times), strict=True)
     ]
     known = find_profile("b300")
-    fixed = replace(known.header, graph_sizes=(32, 64, 128), fixed={})
+    fixed = known.header.with_(graph_sizes=(32, 64, 128), fixed={})
     draft = tuple(replace(row, batch=2) for row in known.draft[:1])
     cost = StepCost(LatencyProfile("two", fixed, tuple(rows), draft))
     step = cost.step(np.full(4, 25), np.full(4, 512), drafted=False, tree=False)

@@ -121,9 +121,8 @@ class Section(BaseModel, metaclass=_Checked):
 
     def with_(self, **changes: Any) -> Self:
         """A checked copy with other values."""
-        return type(self)(
-            **{name: getattr(self, name) for name in type(self).model_fields} | changes
-        )
+        given = {name: getattr(self, name) for name in self.model_fields_set}
+        return type(self)(**given | changes)
 
     def changed(self) -> set[str]:
         """Keys whose values are not their defaults."""
