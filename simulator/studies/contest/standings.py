@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -27,6 +28,9 @@ class Tuned:
     logs: dict[int, float]  # log tokens per second of these, mixture of the tuning split
     single: Entrant
     single_log_mean: float  # mean over loads, likewise
+
+    def at(self, load: int, against: str) -> Entrant:
+        return self.single if against == ONE_SETTING else self.per_load[load]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,23 +70,13 @@ class Overall:
 
 
 @dataclass(frozen=True, slots=True)
-class Everywhere:
-    """A rival, tuned for every load of every deployment, over all report cells."""
-
-    other: str
-    cells: int
-    ratio: float  # geometric mean of the candidate's throughput over its
-    worst: float
-
-
-@dataclass(frozen=True, slots=True)
 class Compared:
-    """What a tournament came to."""
+    """What a tournament came to; `everywhere` has a line for each rival, see `_everywhere`."""
 
     plan: ContestPlan
     cells: Sequence[Versus]
     overall: Sequence[Overall]
-    everywhere: Sequence[Everywhere]
+    everywhere: Sequence[dict[str, Any]]
 
 
 def played(contest: Contest) -> Compared:
@@ -170,9 +164,33 @@ class Standings:
     def overall(self) -> Iterator[Overall]:
         """Over the domains' cells and over the mixture's, against the best other of each kind."""
         *domains, mixture = self.domains
-        if domains:
-            yield from self._overall("domains", self.cells(*domains))
-        yield from self._overall(MIXTURE, self.cells(mixture))
+        groups = {"domains": self.cells(*domains)} if domains else {}
+        groups[MIXTURE] = self.cells(mixture)
+        kinds = product((ONE_SETTING, PER_LOAD, PER_CELL), (TUNING, REPORT))
+        for (name, cells), (against, best_by) in product(groups.items(), kinds):
+            if against == PER_CELL:
+                others = [self._best(cell, best_by) for cell in cells]
+                label = " ".join(dict.fromkeys(other.policy for other in others))
+            else:
+                means = [self._log_mean(one, cells, against, best_by) for one in self.rivals]
+                rival = self.rivals[int(np.argmax(means))]
+                others = [rival.at(cell.concurrency, against) for cell in cells]
+                one_setting = against == ONE_SETTING or len(self.plan.concurrency) == 1
+                label = f"{rival.policy} {others[0].setting}" if one_setting else rival.policy
+            pairs = [self._pair(cell, other) for cell, other in zip(cells, others, strict=True)]
+            ratio, worst = geometric(pairs), min(map(_ratio, pairs))
+            yield Overall(self.deployment, name, against, best_by, label, ratio, worst)
+
+    def _log_mean(
+        self, rival: Tuned, cells: Sequence[ContestCell], against: str, best_by: str
+    ) -> float:
+        """Mean log tokens per second of a rival, on the tuning split or in these cells."""
+        if best_by == TUNING and against == ONE_SETTING:
+            return rival.single_log_mean
+        if best_by == TUNING:
+            return float(np.mean(list(rival.logs.values())))
+        scores = [self._score(cell, rival.at(cell.concurrency, against)) for cell in cells]
+        return float(np.mean([np.log(score.pooled) for score in scores]))
 
     def tuned_ratios(self) -> dict[str, list[float]]:
         """Candidate over each rival tuned per load, in every report cell."""
@@ -181,43 +199,6 @@ class Standings:
             one.policy: [_ratio(self._pair(cell, one.per_load[cell.concurrency])) for cell in cells]
             for one in self.rivals
         }
-
-    def _overall(self, name: str, cells: list[ContestCell]) -> Iterator[Overall]:
-        one_load = len(self.plan.concurrency) == 1
-        kinds = (
-            (ONE_SETTING, lambda r, cell: r.single, lambda r: r.single_log_mean),
-            (
-                PER_LOAD,
-                lambda r, cell: r.per_load[cell.concurrency],
-                lambda r: float(np.mean(list(r.logs.values()))),
-            ),
-        )
-        for against, entrant_of, tuning_mean in kinds:
-            by_cells = self._log_means(cells, entrant_of)
-            for best_by, mean in ((TUNING, tuning_mean), (REPORT, by_cells)):
-                rival = max(self.rivals, key=mean)
-                others = [entrant_of(rival, cell) for cell in cells]
-                one = against == ONE_SETTING or one_load
-                label = f"{rival.policy} {others[0].setting}" if one else rival.policy
-                yield self._line(name, cells, others, against, best_by, label)
-        for best_by in (TUNING, REPORT):
-            others = [self._best(cell, best_by) for cell in cells]
-            label = " ".join(dict.fromkeys(other.policy for other in others))
-            yield self._line(name, cells, others, PER_CELL, best_by, label)
-
-    def _log_means(
-        self, cells: list[ContestCell], entrant_of: Callable
-    ) -> Callable[[Tuned], float]:
-        def mean(rival: Tuned) -> float:
-            scores = [self._score(cell, entrant_of(rival, cell)) for cell in cells]
-            return float(np.mean([np.log(score.pooled) for score in scores]))
-
-        return mean
-
-    def _line(self, name, cells, others, against, best_by, label) -> Overall:
-        pairs = [self._pair(cell, other) for cell, other in zip(cells, others, strict=True)]
-        worst = min(map(_ratio, pairs))
-        return Overall(self.deployment, name, against, best_by, label, geometric(pairs), worst)
 
     def _best(self, cell: ContestCell, best_by: str) -> Entrant:
         load = cell.concurrency
@@ -241,13 +222,17 @@ def _ratio(pair: tuple[Score, Score]) -> float:
     return ours.pooled / theirs.pooled
 
 
-def _everywhere(standings: Sequence[Standings]) -> list[Everywhere]:
-    """Rivals that play in all deployments, the strongest first."""
+def _everywhere(standings: Sequence[Standings]) -> list[dict[str, Any]]:
+    """Rivals that play in all deployments, tuned for every load, over all report cells.
+
+    Geometric mean of the candidate's throughput over theirs; the strongest first.
+    """
     found = [one.tuned_ratios() for one in standings]
     lines = []
     for policy in found[0]:
         if all(policy in ratios for ratios in found):
             ratios = np.concatenate([one[policy] for one in found])
             mean = float(np.exp(np.log(ratios).mean()))
-            lines.append(Everywhere(policy, len(ratios), mean, float(ratios.min())))
-    return sorted(lines, key=lambda line: line.ratio)
+            line = {"other": policy, "cells": len(ratios), "ratio": mean}
+            lines.append(line | {"worst": float(ratios.min())})
+    return sorted(lines, key=lambda line: line["ratio"])

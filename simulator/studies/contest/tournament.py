@@ -7,7 +7,6 @@ deployment's cells, and over all cells by rival.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
@@ -44,7 +43,7 @@ def run(cfg: Mapping[str, Any], folder: Path) -> None:
     tables = {  # units are in the columns' names, ratios are candidate over other
         CELLS: [_cell(candidate, one) for one in found.cells],
         OVERALL: [_overall(candidate, one) for one in found.overall],
-        RIVALS: [{"candidate": candidate, **asdict(one)} for one in found.everywhere],
+        RIVALS: [{"candidate": candidate, **one} for one in found.everywhere],
     }
     write_texts(folder, {name: csv_text(rows) for name, rows in tables.items()})
     emit(_parts(found), "table")
@@ -115,7 +114,7 @@ def _parts(found: Compared) -> Iterator[Part]:
     yield Notes([("", SIGNS + (BEYOND if any(one.beyond_table for one in harsh) else ""))])
     yield _worst(harsh)
     rows = [
-        [one.other, str(one.cells), f"{one.ratio:.3f}", f"{one.worst:.3f}"]
+        [one["other"], str(one["cells"]), f"{one['ratio']:.3f}", f"{one['worst']:.3f}"]
         for one in found.everywhere
     ]
     yield Table(["rival, tuned per load", "cells", "ratio", "worst"], rows)

@@ -26,6 +26,7 @@ from simulator.studies.published.common import (
     PROBES,
     PublishedSweep,
     by_domain,
+    listed,
     number,
     percent,
     read_csv,
@@ -55,6 +56,11 @@ class WidthRow:
         other = ELSEWHERE.get(self.sweep.setting)
         own = nodes is None or nodes in self.sweep.widths or other is None
         return self.sweep if own else read_sweeps()[other]
+
+    @property
+    def printed_gain(self) -> float | None:
+        """At `n_star`."""
+        return self.printed and float(self.printed["gain_at_n_star_pct"]) / 100
 
     def gain(self, nodes: int | None) -> float | None:
         return None if nodes is None else self.host(nodes).gain(nodes)
@@ -100,53 +106,37 @@ def rows() -> list[WidthRow]:
     return [WidthRow(sweeps[s], printed.get(s), **predict(p)) for s, p in PROBES.items()]
 
 
+WIDTH_COLUMNS = {
+    "setting": lambda row: row.sweep.setting,
+    "c1\nus/token": lambda row: number(row.slope_us, 1),
+    "stop": lambda row: number(row.stop, 0),
+    "rule\nN": lambda row: number(row.rule, 0),
+    "paper\nN*": lambda row: str(row.n_star),
+    "sizes\nN": lambda row: number(row.sizes, 0),
+    "oracle\nN": lambda row: str(row.sweep.oracle),
+    "gain at\nrule N": lambda row: _gain(row, row.rule),
+    "gain at\npaper N*": lambda row: percent(row.gain(row.n_star)),
+    "as\nprinted": lambda row: percent(row.printed_gain),
+    "gain at\nsizes N": lambda row: _gain(row, row.sizes),
+    "gain at\noracle N": lambda row: percent(row.sweep.gain(row.sweep.oracle)),
+}
+
+
+def _gain(row: WidthRow, nodes: int | None) -> str:
+    return percent(row.gain(nodes)) + ("*" if row.host(nodes) is not row.sweep else "")
+
+
 def cast_width_lines(cfg: Mapping[str, Any]) -> Iterator[str]:
     """The table; of the configuration nothing is read."""
     found = rows()
     yield "CAST (arXiv 2610.00321), Table 2: predicted width against the oracle of measured sweeps"
     yield "gain: ms per token of the whole-block chain over the tree's, less 1, mean over domains"
     yield ""
-    heads = (
-        "setting",
-        "c1\nus/token",
-        "stop",
-        "rule\nN",
-        "paper\nN*",
-        "sizes\nN",
-        "oracle\nN",
-        "gain at\nrule N",
-        "gain at\npaper N*",
-        "as\nprinted",
-        "gain at\nsizes N",
-        "gain at\noracle N",
-    )
-    yield from table(heads, map(_width_cells, found))
+    yield from listed(WIDTH_COLUMNS, found)
     yield ""
     yield "rule: the released rule on the released probe and GSM8K masses; sizes: the probed size"
     yield "n = N + 1 of the most tokens per ms, drafter included (our cast_measured), no line."
     yield from _width_notes(found)
-
-
-def _width_cells(row: WidthRow) -> tuple[str, ...]:
-    sweep, printed = row.sweep, row.printed
-
-    def gain(nodes: int | None) -> str:
-        return percent(row.gain(nodes)) + ("*" if row.host(nodes) is not sweep else "")
-
-    return (
-        sweep.setting,
-        number(row.slope_us, 1),
-        number(row.stop, 0),
-        number(row.rule, 0),
-        str(row.n_star),
-        number(row.sizes, 0),
-        str(sweep.oracle),
-        gain(row.rule),
-        percent(row.gain(row.n_star)),
-        NONE if printed is None else f"{float(printed['gain_at_n_star_pct']):+.1f}%",
-        gain(row.sizes),
-        percent(sweep.gain(sweep.oracle)),
-    )
 
 
 def _width_notes(found: list[WidthRow]) -> Iterator[str]:

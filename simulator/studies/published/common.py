@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -94,6 +94,11 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
     for row in body:
         cells = [row[0].ljust(width[0]), *(c.rjust(w) for c, w in zip(row[1:], width[1:]))]
         yield "  ".join(cells).rstrip()
+
+
+def listed(columns: Mapping[str, Callable[[Any], str]], found: Iterable[Any]) -> Iterator[str]:
+    """The table with a row for each found: by title, what a column says of it."""
+    return table(list(columns), ([cell(one) for cell in columns.values()] for one in found))
 
 
 def number(value: float | None, digits: int) -> str:

@@ -7,7 +7,7 @@ ours: a recording at the step times of the profile in use.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from simulator.policies.loading import make_policy
 from simulator.studies.options import policy_node, read_option
 from simulator.studies.published.common import (
     by_domain,
+    listed,
     number,
     played,
     read_csv,
@@ -98,35 +99,19 @@ def dspark_cliff_lines(cfg: Mapping[str, Any]) -> Iterator[str]:
     yield f"ours: {setting(cfg)}"
     yield f"theirs: {SERVED.get(profile, 'nothing measured for this profile')}"
     yield ""
-    heads = (
-        "requests",
-        "none,\ntokens/s",
-        *(f"{arm} /\nnone" for arm in list(ARMS)[1:]),
-        "accepted\nlength,\nadaptive",
-        "modelled",
-        "theirs:\nnone,\ntokens/s",
-        "\nfixed /\nnone",
-        "\nadaptive /\nnone",
-    )
-    rows = []
-    for load in LOADS:
-        own, other = speed[load], theirs.get(load, {})
-        modelled = ours[load]["fixed"]["cost_shares"]["time"]["modelled"]
-        rows.append(
-            [
-                str(load),
-                f"{own['none']:.0f}",
-                *(f"{own[arm] / own['none']:.3f}" for arm in list(ARMS)[1:]),
-                f"{ours[load]['adaptive']['acceptance_length']:.2f}",
-                f"{modelled:.0%}",
-                number(other.get("none"), 0),
-                *(
-                    number(other[arm] / other["none"] if other else None, 3)
-                    for arm in ("fixed", "adaptive")
-                ),
-            ]
-        )
-    yield from table(heads, rows)
+    columns = {
+        "requests": str,
+        "none,\ntokens/s": lambda load: f"{speed[load]['none']:.0f}",
+        **{f"{arm} /\nnone": _over_none(speed, arm) for arm in list(ARMS)[1:]},
+        "accepted\nlength,\nadaptive": lambda load: (
+            f"{ours[load]['adaptive']['acceptance_length']:.2f}"
+        ),
+        "modelled": lambda load: f"{ours[load]['fixed']['cost_shares']['time']['modelled']:.0%}",
+        "theirs:\nnone,\ntokens/s": lambda load: number(theirs.get(load, {}).get("none"), 0),
+        "\nfixed /\nnone": _over_none(theirs, "fixed"),
+        "\nadaptive /\nnone": _over_none(theirs, "adaptive"),
+    }
+    yield from listed(columns, LOADS)
     yield ""
     yield f"ours:   {_story(speed)}"
     if theirs:
@@ -139,6 +124,10 @@ def dspark_cliff_lines(cfg: Mapping[str, Any]) -> Iterator[str]:
             f"adaptive {first} at 1 and {last} at {LOADS[-1]} requests"
         )
     yield from WHY.get(profile, ())
+
+
+def _over_none(speed: Speeds, arm: str) -> Callable[[int], str]:
+    return lambda load: number(speed[load][arm] / speed[load]["none"] if load in speed else None, 3)
 
 
 def _story(speed: Speeds) -> str:

@@ -16,7 +16,16 @@ from simulator.engine.inputs import choose_sequences, load_cost, load_recording,
 from simulator.orders import BestFirstOrder, ChainOrder, order_table, replay
 from simulator.policies.treespark import LADDER, SAMPLED_LADDER
 from simulator.studies.options import one_theta, policy_node
-from simulator.studies.published.common import NONE, percent, played, setting, span, stated, table
+from simulator.studies.published.common import (
+    NONE,
+    listed,
+    percent,
+    played,
+    setting,
+    span,
+    stated,
+    table,
+)
 from traces.common.errors import InputError
 
 BLOCK = 7  # depths of the published blocks
@@ -82,35 +91,27 @@ def treespark_budget_lines(cfg: Mapping[str, Any]) -> Iterator[str]:
     yield "TreeSpark (arXiv 2609.22098): drafts of equally many nodes, tokens per round"
     yield f"{setting(cfg)}; every rule along its own trajectory"
     yield ""
-    heads = (
-        "nodes",
-        "chain",
-        "parent",
-        "marginal,\nno bias",
-        "marginal,\nchain's bias",
-        "parent /\nmarginal",
-        "parent /\nbiased",
-        "parent /\nchain of 7",
-        "verified\naccepted",
-        "tokens/s alone,\nparent / chain of 7",
-    )
-    full = found["chain"][BLOCK]
-    rows = []
-    for budget in BUDGETS:
-        chain, parent, marginal, biased = (found[name][budget] for name in ("chain", *RULES))
-        speed = parent.length / _round_ms(cost, parent.nodes, context, tree=True)
-        speed /= full.length / _round_ms(cost, full.nodes, context, tree=False)
-        rows.append(
-            [
-                str(budget),
-                f"{chain.length:.3f}" if budget <= BLOCK else NONE,
-                *(f"{cell.length:.3f}" for cell in (parent, marginal, biased)),
-                *(f"{parent.length / cell.length:.3f}" for cell in (marginal, biased, full)),
-                f"{parent.accepted_share:.1%}",
-                f"{speed:.3f}",
-            ]
-        )
-    yield from table(heads, rows)
+    chain, parent, marginal, biased = (found[name] for name in ("chain", *RULES))
+    full = chain[BLOCK]
+    full_ms = _round_ms(cost, full.nodes, context, tree=False)
+
+    def speed(cell: BudgetCell) -> float:
+        rate = cell.length / _round_ms(cost, cell.nodes, context, tree=True)
+        return rate / (full.length / full_ms)
+
+    columns = {
+        "nodes": str,
+        "chain": lambda n: f"{chain[n].length:.3f}" if n <= BLOCK else NONE,
+        "parent": lambda n: f"{parent[n].length:.3f}",
+        "marginal,\nno bias": lambda n: f"{marginal[n].length:.3f}",
+        "marginal,\nchain's bias": lambda n: f"{biased[n].length:.3f}",
+        "parent /\nmarginal": lambda n: f"{parent[n].length / marginal[n].length:.3f}",
+        "parent /\nbiased": lambda n: f"{parent[n].length / biased[n].length:.3f}",
+        "parent /\nchain of 7": lambda n: f"{parent[n].length / full.length:.3f}",
+        "verified\naccepted": lambda n: f"{parent[n].accepted_share:.1%}",
+        "tokens/s alone,\nparent / chain of 7": lambda n: f"{speed(parent[n]):.3f}",
+    }
+    yield from listed(columns, BUDGETS)
     yield ""
     yield from _budget_notes(found)
 
@@ -190,18 +191,18 @@ def treespark_theta_lines(cfg: Mapping[str, Any]) -> Iterator[str]:
     arms = {f"theta {t:g}{' *' if t == own else ''}": run for t, run in trees.items()}
     arms |= {f"tree of {n}": played(cfg, policy_node("fixed_tree", nodes=n), load) for n in NODES}
     arms |= {"chain of 7": chain, "tuned chain": tuned}
-    heads = (
-        "arm",
-        "nodes",
-        "tokens\nper round",
-        "verified\naccepted",
-        "accepted over\nchain of 7",
-        "accepted over\ntuned chain",
-        "tokens/s",
-        "over\nchain of 7",
-        "over\ntuned chain",
-    )
-    yield from table(heads, (_theta_cells(name, run, chain, tuned) for name, run in arms.items()))
+    columns = {
+        "arm": lambda name: name,
+        "nodes": lambda name: f"{arms[name]['draft_nodes_per_request']:.1f}",
+        "tokens\nper round": lambda name: f"{arms[name]['acceptance_length']:.3f}",
+        "verified\naccepted": lambda name: _share(arms[name]),
+        "accepted over\nchain of 7": lambda name: percent(_accepted(arms[name], chain)),
+        "accepted over\ntuned chain": lambda name: percent(_accepted(arms[name], tuned)),
+        "tokens/s": lambda name: f"{arms[name]['output_throughput']:.1f}",
+        "over\nchain of 7": lambda name: percent(_faster(arms[name], chain)),
+        "over\ntuned chain": lambda name: percent(_faster(arms[name], tuned)),
+    }
+    yield from listed(columns, arms)
     yield ""
     yield "* the published theta at this load" + (
         "" if own is not None else ": none, a plain chain"
@@ -211,11 +212,11 @@ def treespark_theta_lines(cfg: Mapping[str, Any]) -> Iterator[str]:
     compared = {
         "accepted_gain_pct": (
             "more accepted draft tokens a round than the chain",
-            lambda run: _accepted(run) / _accepted(chain) - 1,
+            lambda run: _accepted(run, chain),
         ),
         "wall_clock_gain_pct": (
             "faster than the tuned chain, a single request",
-            lambda run: run["output_throughput"] / tuned["output_throughput"] - 1,
+            lambda run: _faster(run, tuned),
         ),
         "verified_committed_pct": (
             "of the verified nodes committed (second-hand)",
@@ -230,23 +231,18 @@ def treespark_theta_lines(cfg: Mapping[str, Any]) -> Iterator[str]:
         yield f"  ours: {at_own}{span(every, 1)} % over all published thetas"
 
 
-def _theta_cells(name: str, run: Mapping[str, Any], *against: Mapping[str, Any]) -> list[str]:
-    accepted, speed = _accepted(run), run["output_throughput"]
+def _share(run: Mapping[str, Any]) -> str:
     share = run["share_verified_accepted"]
-    return [
-        name,
-        f"{run['draft_nodes_per_request']:.1f}",
-        f"{1 + accepted:.3f}",
-        NONE if share is None else f"{share:.1%}",
-        *(percent(accepted / _accepted(other) - 1) for other in against),
-        f"{speed:.1f}",
-        *(percent(speed / other["output_throughput"] - 1) for other in against),
-    ]
+    return NONE if share is None else f"{share:.1%}"
 
 
-def _accepted(run: Mapping[str, Any]) -> float:
-    """Draft tokens per round."""
-    return run["acceptance_length"] - 1
+def _accepted(run: Mapping[str, Any], other: Mapping[str, Any]) -> float:
+    """Share of more draft tokens per round."""
+    return (run["acceptance_length"] - 1) / (other["acceptance_length"] - 1) - 1
+
+
+def _faster(run: Mapping[str, Any], other: Mapping[str, Any]) -> float:
+    return run["output_throughput"] / other["output_throughput"] - 1
 
 
 # ---------------- Thresholds and the ladder over load.
