@@ -17,9 +17,8 @@ from simulator.cli.overrides import normalised
 from simulator.cli.survey import parse as parse_command
 from simulator.cli.sweep.job import folder_name, job_name
 from simulator.engine.settings import SCALARS
-from simulator.studies.configuration import TASKS
 from simulator.studies.options import CONF
-from simulator.studies.settings import SECTIONS
+from simulator.studies.settings import SECTIONS, TASKS
 from traces.common.errors import InputError
 
 POLICY_FILE = """

@@ -15,9 +15,8 @@ from simulator.cli.overrides import BESIDE
 from simulator.cli.remarks import POLICY_SETTINGS, PUBLISHED, defaults, remarks, set_in
 from simulator.cost.settings import LatencySettings
 from simulator.engine.settings import GROUPS, OPTIONAL
-from simulator.studies.configuration import TASKS, Configuration
 from simulator.studies.options import read_option
-from simulator.studies.settings import SECTIONS, TABLES
+from simulator.studies.settings import SECTIONS, TABLES, TASKS, Configuration
 from tests.composing import composed_jobs
 from traces.common.settings import keys_of, meta_of
 

@@ -28,9 +28,8 @@ from simulator.cli.remarks import defaults
 from simulator.cost import build_step_cost
 from simulator.cost.settings import LatencySettings
 from simulator.engine.settings import ServerSettings, WorkloadSettings
-from simulator.studies.configuration import Configuration, check_keys
 from simulator.studies.options import CONF, read_option
-from simulator.studies.settings import SECTIONS
+from simulator.studies.settings import SECTIONS, Configuration, check_keys
 from tests.test_refusals import refused
 from traces.common.errors import InputError
 from traces.common.settings import Section, keys_of

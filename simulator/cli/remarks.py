@@ -12,10 +12,9 @@ from typing import Any
 
 from simulator.cost.settings import LatencySettings
 from simulator.engine.settings import GROUPS, OPTIONAL, SCALARS
-from simulator.studies.configuration import Configuration, names_csv
 from simulator.studies.contest.command_line import written
 from simulator.studies.options import default_config, names, read_option
-from simulator.studies.settings import SECTIONS
+from simulator.studies.settings import SECTIONS, Configuration, names_csv
 from traces.common.settings import (
     Condition,
     Config,

@@ -14,7 +14,7 @@ from typing import Any
 
 from simulator.engine.inputs import settled
 from simulator.results.files import discard
-from simulator.studies.configuration import check_keys
+from simulator.studies.settings import check_keys
 
 TASKS = {
     "run": "simulator.studies.single",

@@ -6,13 +6,13 @@ The table shows each map's error where it was fitted and, honest, on the tuning 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from simulator.calibration.file import FORMAT, beside, read_calibration, write_calibration
-from simulator.calibration.fit import Calibration, fit_calibration
+from simulator.calibration.fit import fit_calibration
 from simulator.engine.inputs import load_recording
 from simulator.orders.build import resolve_for
 from simulator.orders.specs import BestFirstOrder, OrderError
@@ -23,10 +23,9 @@ from traces.common.settings import read
 from traces.common.table import BLANK, Table, emit
 from traces.recordings.recording import Recording
 
-MAPS = {
-    "edge": {"q": "q", "platt": "Platt", "edge_map": "edge map"},
-    "path": {"q": "q", "platt": "Platt", "edge_map": "edge map", "isotonic": "isotonic"},
-}
+EDGE_MAPS = {"q": "q", "platt": "Platt", "edge_map": "edge map"}
+MAPS = {"edge": EDGE_MAPS, "path": EDGE_MAPS | {"isotonic": "isotonic"}}
+LEVELS = [(level, key, name) for level, maps in MAPS.items() for key, name in maps.items()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,19 +53,16 @@ def load(cfg: Mapping[str, Any]) -> CalibrateRequest:
     if output is not None and not output.endswith(".json"):
         raise InputError(f"calibrate.output is {output!r}; accepted: null, or a path to a .json")
     path = beside(recording) if output is None else Path(output)
-    _check_output(path, recording)
+    folder = next((one for one in path.parents if one.exists()), path.parent)
+    if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise InputError(f"calibrate.output {path} cannot be written; accepted: a usable path")
+    if path.exists():
+        _check_own(path, recording)
     return CalibrateRequest(recording, asked.nodes, asked.branch, path)
 
 
-def _check_output(path: Path, recording: Recording) -> None:
-    """Refuse what cannot be written, and files that are not this recording's calibration."""
-    folder = path.parent
-    while not folder.exists() and folder != folder.parent:
-        folder = folder.parent
-    if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise InputError(f"calibrate.output {path} cannot be written; accepted: a usable path")
-    if not path.exists():
-        return
+def _check_own(path: Path, recording: Recording) -> None:
+    """Refuse a file that is not this recording's calibration."""
     try:
         name = read_calibration(path).fit.recording
     except InputError as error:
@@ -98,11 +94,6 @@ def run(cfg: Mapping[str, Any], folder: Path | None = None) -> None:
     splits = {split: recording.anchors_of(split) for split in FITTING}
     measured = {split: measure(calibration, table, a) for split, a in splits.items() if len(a)}
     write_calibration(request.output, calibration, measured)
-    _print(recording, calibration, measured)
-    print(f"wrote {request.output}")
-
-
-def _print(recording: Recording, calibration: Calibration, measured: dict[str, Any]) -> None:
     a, b = calibration.platt
     rank, knots = calibration.edge_map.rank, len(calibration.path.sigma)
     print(
@@ -114,33 +105,29 @@ def _print(recording: Recording, calibration: Calibration, measured: dict[str, A
             f"{split}: {found['anchors']} trees, {found['edge']['count']} edges below accepted"
             f" nodes, {found['path']['count']} nodes, {found['path']['accepted']} accepted"
         )
-    split, found = list(measured.items())[-1]
-    emit([_errors(measured), _errors_by_depth(split, found)], "table")
+    emit(_tables(measured), "table")
+    print(f"wrote {request.output}")
 
 
-def _errors(measured: dict[str, Any]) -> Table:
-    """One row per level and map."""
+def _tables(measured: Mapping[str, Mapping[str, Any]]) -> Iterator[Table]:
+    """A row per level and map, then the last split's errors by depth."""
     rows = []
-    for level, maps in MAPS.items():
-        for key, name in maps.items():
-            row = [level if key == "q" else "", name]
-            for found in measured.values():
-                ratio = found[level]["sum_ratio"][key]
-                row += [f"{found[level]['ece'][key]:.4f}"]
-                row += [BLANK if ratio is None else f"{ratio - 1:+.1%}"]
-            rows.append(row)
+    for level, key, name in LEVELS:
+        row = [level if key == "q" else "", name]
+        for found in measured.values():
+            ratio = found[level]["sum_ratio"][key]
+            row += [f"{found[level]['ece'][key]:.4f}"]
+            row += [BLANK if ratio is None else f"{ratio - 1:+.1%}"]
+        rows.append(row)
     heads = ["level", "map", *(one for split in measured for one in (split, "sum"))]
     caption = "ECE; sum: of probabilities over accepted nodes, less 1"
-    return Table(heads, rows, caption=caption, align="ll" + "r" * (len(heads) - 2))
-
-
-def _errors_by_depth(split: str, found: dict[str, Any]) -> Table:
-    columns = [found[level]["ece_by_depth"][key] for level, maps in MAPS.items() for key in maps]
+    yield Table(heads, rows, caption=caption, align="ll" + "r" * (len(heads) - 2))
+    split, found = list(measured.items())[-1]
+    columns = [found[level]["ece_by_depth"][key] for level, key, _ in LEVELS]
     counts = found["path"]["count_by_depth"]
     rows = [
         [str(depth), str(count), *(digits(value, 4) for value in values)]
         for depth, (count, *values) in enumerate(zip(counts, *columns, strict=True), start=1)
     ]
-    names = [f"{level} {name}" for level, maps in MAPS.items() for name in maps.values()]
-    caption = f"ECE by depth, {split} split"
-    return Table(["depth", "nodes", *names], rows, caption=caption, align="r" * (len(names) + 2))
+    heads = ["depth", "nodes", *(f"{level} {name}" for level, _, name in LEVELS)]
+    yield Table(heads, rows, caption=f"ECE by depth, {split} split", align="r" * len(heads))

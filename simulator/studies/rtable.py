@@ -29,6 +29,7 @@ from traces.recordings.recording import Recording
 
 NAME = "rtable.csv"
 HEADER = ("domain", "order", "nodes", "R")
+RULES = ("marginal", "marginal_biased", "parent")
 BRANCH = 8  # children of a node, as published
 PER_ROUND = "per-round"  # column `basis`, of imported logs alone
 
@@ -73,15 +74,27 @@ def run(cfg: Mapping[str, Any], folder: Path) -> None:
         InputError: see `load`.
     """
     request = load(cfg)
+    recording, count = request.recording, len(request.sequences)
     rows = list(rows_of(request))
-    basis = (PER_ROUND,) if request.per_round else ()
-    header = (*HEADER, "basis") if basis else HEADER
-    records = [dict(zip(header, (*row, *basis), strict=True)) for row in rows]
-    write_texts(folder, {NAME: csv_text(records, header)})
-    _print(request, rows)
+    basis = {"basis": PER_ROUND} if request.per_round else {}
+    records = [dict(zip(HEADER, row, strict=True)) | basis for row in rows]
+    write_texts(folder, {NAME: csv_text(records, (*HEADER, *basis))})
+    how = f"{count} texts, pooled over rounds"
+    if request.per_round:
+        how = f"{PER_ROUND}: mean over {count} logged rounds, where the log's chain had its own"
+    heat = f"T = {recording.temperature:g}"
+    print(f"R (tokens per round) of {recording.meta['pair']}, {heat}, {how}")
+    if request.branch < BRANCH:
+        print(f"trees branch {request.branch} ways, as the pools hold no more (else {BRANCH})")
+    table: dict[tuple[str, int], dict[str, str]] = {}
+    for domain, order, nodes, length in rows:
+        table.setdefault((order, nodes), {})[domain] = f"{length:.2f}"
+    domains = list(dict.fromkeys(row[0] for row in rows))
+    body = [[order, str(nodes), *row.values()] for (order, nodes), row in table.items()]
+    Table(["order", "nodes", *domains], body).emit("table")
     if request.per_round:
         print(cast_width(request))
-        for text in request.recording.meta.get("lacks") or ():
+        for text in recording.meta.get("lacks") or ():
             print(f"lacks: {text}")
 
 
@@ -90,28 +103,26 @@ def rows_of(request: RtableRequest) -> Iterator[tuple[str, str, int, float]]:
 
     The row of all domains pools their rounds.
     """
-    from simulator.orders import acceptance_length_by_budget, order_table
+    from simulator.orders import (
+        BestFirstOrder,
+        ChainOrder,
+        acceptance_length_by_budget,
+        order_table,
+    )
 
     recording = request.recording
-    groups = by_domain(recording, request.sequences)
-    for name, spec, budgets in _orders(request):
+    groups, branch = by_domain(recording, request.sequences), request.branch
+    orders = [("chain", ChainOrder(), [recording.depths])]
+    for scores in RULES if recording.encoding == "hidden" else RULES[:1]:
+        order = BestFirstOrder(scores=scores, nodes=request.nodes[-1], branch=branch)
+        orders.append((scores, order, request.nodes))
+    for name, spec, budgets in orders:
         table = order_table(spec, recording)
         budgets = sorted({min(budget, table.max_nodes) for budget in budgets})
         for domain, sequences in groups.items():
             lengths = acceptance_length_by_budget(table, recording, sequences, budgets)
             for budget in budgets:
                 yield domain, name, budget, float(lengths[budget])
-
-
-def _orders(request: RtableRequest):
-    from simulator.orders import BestFirstOrder, ChainOrder
-
-    yield "chain", ChainOrder(), [request.recording.depths]
-    rules = ("marginal", "marginal_biased", "parent")
-    branch = request.branch
-    for scores in rules if request.recording.encoding == "hidden" else rules[:1]:
-        order = BestFirstOrder(scores=scores, nodes=request.nodes[-1], branch=branch)
-        yield scores, order, request.nodes
 
 
 def cast_width(request: RtableRequest) -> str:
@@ -132,23 +143,3 @@ def cast_width(request: RtableRequest) -> str:
         f"CAST's width rule on the latency profile {profile}: stop at {stop}, deploy "
         f"{deploy_width(stop)} nodes ({PER_ROUND} masses)"
     )
-
-
-def _print(request: RtableRequest, rows: list[tuple]) -> None:
-    recording, count = request.recording, len(request.sequences)
-    domains = list(dict.fromkeys(row[0] for row in rows))
-    values = {(domain, order, nodes): length for domain, order, nodes, length in rows}
-    body = [
-        [order, str(nodes), *(f"{values[domain, order, nodes]:.2f}" for domain in domains)]
-        for order, nodes in dict.fromkeys((row[1], row[2]) for row in rows)
-    ]
-    print(
-        f"R (tokens per round) of {recording.meta['pair']}, T = {recording.temperature:g}, ", end=""
-    )
-    if request.per_round:
-        print(f"{PER_ROUND}: mean over {count} logged rounds, where the log's chain had its own")
-    else:
-        print(f"{count} texts, pooled over rounds")
-    if request.branch < BRANCH:
-        print(f"trees branch {request.branch} ways, as the pools hold no more (else {BRANCH})")
-    Table(["order", "nodes", *domains], body).emit("table")
