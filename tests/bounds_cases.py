@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
-from simulator.cost import StepCost
+from simulator.cost import StepCost, find_profile
 from simulator.orders import ABSENT, ChainOrder, OrderTable
 from simulator.studies.bounds.options import BoundedTexts, Options
-from traces.profiles.header import ProfileHeader
-from traces.profiles.profile import LatencyProfile
+from tests.synthetic import make_hidden, make_pool
 from traces.profiles.tables import DraftRow, VerifyRow
 from traces.recordings.recording import Recording
 
@@ -92,29 +93,21 @@ def random_profile(rng: np.random.Generator, batches=(1, 3), contexts=(4, 12, 30
         for batch in batches
         for context in contexts
     )
-    return StepCost(LatencyProfile("random", _header(), verify, draft))
+    eager = replace(find_profile("small_pair_semi_cpu"), name="random", prefill=())
+    return StepCost(replace(eager, verify=verify, draft=draft))
 
 
-def _header() -> ProfileHeader:
-    return ProfileHeader(
-        hardware="none",
-        num_gpus=1,
-        model="none",
-        model_shape=dict.fromkeys(
-            ("layers", "hidden", "kv_heads", "head_dim", "params_b", "active_params_b")
-        ),
-        dtype="float32",
-        attention="none",
-        engine="eager",
-        graph_sizes=(),
-        timing="none",
-        source="none",
-        kind="measured",
-        license="none",
-        fixed={},
-        device={"peak_tflops": None, "bandwidth_gb_s": None},
-        drafter={"params_b": None, "tokens_per_request": None},
-    )
+def drawn(
+    kind: str,
+    lengths: tuple[int, ...],
+    depths: int = 3,
+    temperature: float = 0.0,
+    seed: int = 1,
+) -> Recording:
+    """A noisy recording of texts of these lengths."""
+    make = {"pool": make_pool, "hidden": make_hidden}[kind]
+    size = {"sequences": len(lengths), "depths": depths, "lengths": list(lengths)}
+    return make(np.random.default_rng(seed), temperature=temperature, noise=0.4, **size)
 
 
 def all_texts(recording: Recording) -> BoundedTexts:

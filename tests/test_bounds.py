@@ -29,17 +29,28 @@ from simulator.studies.bounds.schedule import (
 )
 from tests.bounds_cases import (
     all_texts,
+    drawn,
     enumerated,
     every_width,
     hand_table,
     options_of,
     random_profile,
 )
-from tests.synthetic import make_hidden, make_pool
 from traces import InputError
 
 TREE = BestFirstOrder(nodes=5, branch=3)
 WHOLE = StaticOrder(widths=(2, 1), tail_chain=False, prefixes=(1,))
+LAUNCHED = HostOverhead(
+    round_s=1e-4,
+    node_s=2e-4,
+    tree_step_s=6e-4,
+    plain_s=3e-4,
+    request_s=1e-5,
+    tree_request_s=1e-4,
+    kv_move_token_s=5e-5,
+    bubble_s=4e-4,
+    launch_s=6e-3,
+)
 HOSTS = (
     HostOverhead(),
     HostOverhead(4e-4, 1e-5, 2e-4, 1e-4, 3e-5, 2e-6, 4e-5),
@@ -51,10 +62,8 @@ def rng(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-def recording_of(kind: str, lengths=(6, 4, 2), temperature: float = 0.0, seed: int = 1):
-    make = {"pool": make_pool, "hidden": make_hidden}[kind]
-    options = {"sequences": len(lengths), "depths": 3, "lengths": list(lengths)}
-    return make(rng(seed), temperature=temperature, noise=0.4, **options)
+def recording_of(kind: str, lengths=(6, 4, 2), temperature: float = 0.0):
+    return drawn(kind, lengths, temperature=temperature)
 
 
 def test_published_numbers():
@@ -205,18 +214,28 @@ def test_price_is_what_its_rounds_earn():
     assert earned <= 78 / best_schedule(options).seconds.sum()
 
 
-@pytest.mark.parametrize("host", HOSTS)
+CLIFFS = [{"above": 2, "factor": 1.2, "add_ms": 0.3}, {"above": 7, "factor": 1.1, "per": "step"}]
+ENGINES = {
+    **{f"host {at}": {"host": host} for at, host in enumerate(HOSTS)},
+    "cliffs": {"host": LAUNCHED, "cliffs": CLIFFS},
+    "eager": {"host": LAUNCHED, "mode": "eager"},
+    "eager, overlapped": {"host": LAUNCHED.with_(overlap=True), "mode": "eager"},
+}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("tree", [False, True])
-def test_prices_are_the_servers(host, tree):
-    cost = StepCost(random_profile(rng(3)).profile, host=host)
+def test_prices_are_the_servers(engine, tree):
+    cost = StepCost(random_profile(rng(3)).profile, **ENGINES[engine])
     context, ordered = np.array([2, 9, 9, 40]), np.array([5, 7, 5, 7])
     prices = lone_prices(cost, context, 6, tree=tree, ordered=ordered)
-    one = np.ones(1, np.int64)
+    as_verified, one = lone_prices(cost, context, 6, tree=tree), np.ones(1, np.int64)
     for i, kv in enumerate(context.tolist()):
         for width in range(7):
-            terms = {"drafted": True, "tree": tree and width > 0, "ordered": int(ordered[i])}
-            step_s = cost.step(one + width, one * kv, **terms).total_s
-            assert prices.round_s[prices.row[i], width] == pytest.approx(step_s, rel=1e-12)
+            for found, many in ((prices, int(ordered[i])), (as_verified, width)):
+                terms = {"drafted": True, "tree": tree and width > 0, "ordered": many}
+                step_s = cost.step(one + width, one * kv, **terms).total_s
+                assert found.round_s[found.row[i], width] == pytest.approx(step_s, rel=1e-12)
         plain_s = cost.step(one, one * kv, drafted=False, tree=False).total_s
         assert prices.plain_s[i] == plain_s
 

@@ -21,9 +21,8 @@ from simulator.studies.bounds.batched import (
 )
 from simulator.studies.bounds.options import breakpoints, free_options, order_options, pool_prefix
 from simulator.studies.bounds.schedule import best_schedule, least_left
-from tests.bounds_cases import all_texts, assert_steps_cover, random_profile
+from tests.bounds_cases import all_texts, assert_steps_cover, drawn, random_profile
 from tests.serving import serve
-from tests.synthetic import make_hidden, make_pool
 from traces.profiles.tables import DraftRow, VerifyRow
 
 HOST = HostOverhead(4e-4, 1e-5, 2e-4, 1e-4, 3e-5, 2e-6, 4e-5)
@@ -74,9 +73,8 @@ def bound_of(table, texts, cost, batch: int):
     )
 
 
-def recording_of(kind: str, lengths=(40, 30, 35, 20), seed: int = 4):
-    make = {"pool": make_pool, "hidden": make_hidden}[kind]
-    return make(rng(seed), sequences=len(lengths), depths=4, lengths=list(lengths), noise=0.4)
+def recording_of(kind: str):
+    return drawn(kind, (40, 30, 35, 20), depths=4, seed=4)
 
 
 def affine_cost() -> StepCost:

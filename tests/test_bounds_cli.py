@@ -161,27 +161,6 @@ def test_the_batch_is_what_the_server_runs(folder, capsys):
     assert float(row["reach_in_order"]) == 0.5
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"trace": TRACE | {"content_hash": "cd" * 32}}, "trace.content_hash is 'cdcd"),
-        ({"trace": TRACE | {"split": "tuning"}}, "trace.split is 'tuning', expected 'report'"),
-        ({"trace": TRACE | {"domains": ["a"]}}, "trace.domains is ['a'], expected ['a', 'b']"),
-        ({"latency": LATENCY | {"profile": "card_b"}}, "latency.profile is 'card_b', expected"),
-        ({"latency": LATENCY | {"packing": "dense"}}, "latency.packing is 'dense', expected"),
-        ({"latency": LATENCY | {"draft_steps": 2}}, "latency.draft_steps is 2, expected None"),
-        ({"latency": LATENCY | {"content_hash": "ef" * 32}}, "latency.content_hash is 'efef"),
-        ({"latency": LATENCY | {"content_hash": "ef"}}, "expected not known as in"),
-        ({"server": {"replicas": 2}}, "server.replicas is 2, expected 1: the bounds are of the ba"),
-        ({"workload": {"file": "w.csv"}}, "workload is w.csv, expected the recorded texts"),
-        ({"request_rate": 3.0}, "request_rate is 3, expected a closed loop"),
-        ({"max_concurrency": 8}, "batch 8 has no bound in"),
-    ],
-)
-def test_runs_of_another_setting_are_refused(folder, capsys, changes, message):
-    refused(folder(summary("cast", 1.0), summary("fixed_chain", 1.0, **changes)), capsys, message)
-
-
 def test_rows_of_several_settings_say_which(folder, capsys):
     servers = ({"max_num_seqs": 4}, {"max_num_seqs": 1})
     runs = (summary("cast", 200.0, server=server) for server in servers)
@@ -198,39 +177,36 @@ def test_rows_of_several_settings_say_which(folder, capsys):
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("run", "bounds", "message"),
     [
-        ({"format": "other"}, 'not bounds, expected format "specdec-bounds"'),
-        ({"version": 2}, "version is 2; accepted: 1"),
-        ({"batches": []}, "batches is []; accepted: more entries"),
-        ({"batches": [{"batch": 1, "bounds": {}}]}, "batches[0].bounds.plain is missing"),
-        ({"batches": [7]}, "batches[0] is 7; accepted: a mapping"),
-        ({"latency": {}}, "latency.profile is missing"),
+        ({"trace": TRACE | {"content_hash": "cd" * 32}}, {}, "trace.content_hash is 'cdcd"),
+        ({"trace": TRACE | {"split": "tuning"}}, {}, "trace.split is 'tuning', expected 'report'"),
+        ({"trace": TRACE | {"domains": ["a"]}}, {}, "trace.domains is ['a'], expected ['a', 'b']"),
+        ({"latency": LATENCY | {"profile": "card_b"}}, {}, "latency.profile is 'card_b', expect"),
+        ({"latency": LATENCY | {"packing": "dense"}}, {}, "latency.packing is 'dense', expected"),
+        ({"latency": LATENCY | {"draft_steps": 2}}, {}, "latency.draft_steps is 2, expected None"),
+        ({"latency": LATENCY | {"content_hash": "ef" * 32}}, {}, "latency.content_hash is 'efef"),
+        ({"latency": LATENCY | {"content_hash": "ef"}}, {}, "expected not known as in"),
+        ({"server": {"replicas": 2}}, {}, "server.replicas is 2, expected 1: the bounds are of th"),
+        ({"workload": {"file": "w.csv"}}, {}, "workload is w.csv, expected the recorded texts"),
+        ({"request_rate": 3.0}, {}, "request_rate is 3, expected a closed loop"),
+        ({"max_concurrency": 8}, {}, "batch 8 has no bound in"),
+        ({}, {"format": "other"}, 'not bounds, expected format "specdec-bounds"'),
+        ({}, {"version": 2}, "version is 2; accepted: 1"),
+        ({}, {"batches": []}, "batches is []; accepted: more entries"),
+        ({}, {"batches": [{"batch": 1, "bounds": {}}]}, "batches[0].bounds.plain is missing"),
+        ({}, {"batches": [7]}, "batches[0] is 7; accepted: a mapping"),
+        ({}, {"latency": {}}, "latency.profile is missing"),
+        ({}, None, "bounds.json: unreadable"),
     ],
 )
-def test_damaged_bounds_are_refused(folder, capsys, changes, message):
-    refused(folder(summary("cast", 1.0), bounds=changes), capsys, message)
-
-
-def test_missing_files_are_refused(folder, capsys, tmp_path):
-    command = folder(summary("cast", 1.0))
-    elsewhere = [*command[:2], "--bounds", str(tmp_path / "none.json")]
-    refused(elsewhere, capsys, "none.json: unreadable")
-    (tmp_path / "bounds.json").write_text("{")
-    refused(command, capsys, "bounds.json: not JSON")
-
-
-def refused(command: list[str], capsys, message: str) -> None:
+def test_other_settings_and_damaged_bounds_are_refused(folder, capsys, run, bounds, message):
+    command = folder(summary("cast", 1.0), summary("fixed_chain", 1.0, **run), bounds=bounds)
+    if bounds is None:
+        Path(command[-1]).unlink()
     assert analyse(command) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith("error: ")
     assert err.count("\n") == 1
     assert message in err
-
-
-def test_help_says_what_is_needed(capsys):
-    with pytest.raises(SystemExit) as end:
-        analyse(["reach", "--help"])
-    assert end.value.code == 0
-    assert "--bounds" in capsys.readouterr().out
