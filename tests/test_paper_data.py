@@ -24,7 +24,6 @@ from simulator.studies.published.common import (
 )
 from simulator.studies.published.dspark import measured
 from simulator.studies.settings import TABLES
-from tests.composing import job_overrides
 
 
 def header(name: str) -> dict:
@@ -145,23 +144,11 @@ def test_the_served_table_says_what_its_comment_says():
     assert measured("blackwell_qwen3_8b") == {}
 
 
-def test_a_table_in_text():
-    found = list(table(("name", "a\nb", "c"), [("x", "1", "22"), ("long", "333", "-")]))
-    assert found == [
-        "        a",
-        "name    b   c",
-        "x       1  22",
-        "long  333   -",
-    ]
-
-
 def test_numbers_in_text():
-    assert (number(None, 2), number(1.005, 1), percent(0.1234), percent(None)) == (
-        "-",
-        "1.0",
-        "+12.3%",
-        "-",
-    )
+    found = list(table(("name", "a\nb", "c"), [("x", "1", "22"), ("long", "333", "-")]))
+    assert found == ["        a", "name    b   c", "x       1  22", "long  333   -"]
+    shown = (number(None, 2), number(1.005, 1), percent(0.1234), percent(None))
+    assert shown == ("-", "1.0", "+12.3%", "-")
     assert span([2.0, 1.0, 1.5], 1) == "1.0 to 2.0"
     assert span([1.01, 1.02], 1) == "1.0"
 
@@ -184,22 +171,3 @@ def test_the_page_shows_what_is_printed(name):
     """For the tables that depend on transcribed numbers alone."""
     page = (FOLDER / "PAPERS.md").read_text()
     assert "\n".join(lines({"published": {"table": name}})) in page
-
-
-@pytest.mark.parametrize(
-    ("name", "jobs"),
-    [
-        ("cast_width", 1),
-        ("cast_latency", 1),
-        ("cast_mass", 1),
-        ("cast_decoding", 1),
-        ("treespark_budget", 1),
-        ("treespark_theta", 1),
-        ("treespark_load", 2),
-        ("dspark_lengths", 1),
-        ("dspark_cliff", 2),
-        ("dspark_sizing", 5 * 6 * 2),
-    ],
-)
-def test_jobs_of_every_experiment(name, jobs):
-    assert len(job_overrides([f"experiment=paper_{name}"])) == jobs

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import shlex
+from contextlib import redirect_stdout
 from pathlib import Path
 from statistics import fmean
 
 import pytest
 
 from simulator.cli.main import main
-from simulator.studies.contest.plan import read_recommend_plan
-from tests.composing import composed_jobs
+from simulator.studies.contest.entrants import read_rivals
+from simulator.studies.settings import Recommend
 from tests.known_servers import read_json, write_constant, write_steps, write_texts
 
 DEPTHS = 8
@@ -48,9 +50,19 @@ def shown_command(printed: str) -> list[str]:
     return shlex.split(line)[3:]
 
 
-def test_the_longest_chain_is_best_where_tokens_are_free(here, files, capsys):
+@pytest.fixture(scope="module")
+def base(files, tmp_path_factory) -> tuple[dict, str, Path]:
+    """What a recommendation found, printed and wrote."""
+    folder, printed = tmp_path_factory.mktemp("base") / "out", io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(printed):
+        patch.setenv("SPECSIM_CACHE", str(tmp_path_factory.getbasetemp() / "orders"))
+        assert main([*words(files, tuning_seeds="[3]"), f"hydra.run.dir={folder}"]) == 0
+    return read_json(folder / "recommend.json"), printed.getvalue(), folder
+
+
+def test_the_longest_chain_is_best_where_tokens_are_free(base):
     """Every step takes 10 ms, so the most tokens a step win: all eight drafts, always."""
-    found = answer(words(files))
+    found, printed, _ = base
     best = found["recommended"]
     assert best["policy"] == "fixed_chain"
     assert best["setting"] in ("length=8", "default")
@@ -69,10 +81,41 @@ def test_the_longest_chain_is_best_where_tokens_are_free(here, files, capsys):
     assert best["value"] == pytest.approx(fmean(best["by_seed"]))
     assert best["prompts_low"] < best["value"] < best["prompts_high"]
     assert best["seeds_low"] <= best["value"] <= best["seeds_high"]
-    printed = capsys.readouterr().out
     assert "recommended: fixed_chain (length=8)" in printed
     assert "not told from it: tuned_chain" in printed
     assert "edge of its grid" not in printed  # 1..D is all there is
+
+
+def test_the_markdown_says_the_same(base):
+    found, _, folder = base
+    text = (folder / "recommend.md").read_text()
+    assert found["recommended"]["command"] in text
+    assert "| fixed_chain | length=8 |" in text
+    assert "## fixed_chain by domain" in text
+    for note in found["notes"]:
+        assert f"- {note}" in text
+
+
+def test_tuning_is_done_on_the_other_split(base):
+    lines = [json.loads(line) for line in (base[2] / "recommend.jsonl").read_text().splitlines()]
+    tuned = [line for line in lines if line["split"] == "tuning"]
+    played = [line for line in lines if line["split"] == "report"]
+    assert {line["seed"] for line in tuned} == {3}
+    assert len(tuned) == 1 + DEPTHS + 1  # the YAML's own length is one of 1..D
+    assert sorted((line["policy"], line["seed"]) for line in played) == [
+        (policy, seed) for policy in ("autoregressive", "fixed_chain", "tuned_chain")
+        for seed in (0, 1)
+    ]  # fmt: skip
+
+
+def test_domains_add_up(base):
+    """Every domain's prompts and speeds; the closed loop's throughput is of all their slots."""
+    for place in base[0]["loads"][0]["policies"]:
+        domains = {one["domain"]: one for one in place["by_domain"]}
+        assert set(domains) == {"code", "chat"}
+        assert sum(one["prompts"] for one in domains.values()) == 8  # of the report split
+        speeds = [one["tokens_per_s_of_a_request"] for one in domains.values()]
+        assert min(speeds) <= place["output_throughput"] / 4 <= max(speeds)
 
 
 def summaries(command: list[str]) -> list[dict]:
@@ -202,53 +245,13 @@ def test_no_setting_of_ours_is_called_published(here, files, capsys):
     assert "setting default: as in the policy's own file" in printed
 
 
-def test_domains_add_up(here, files):
-    """Every domain's prompts and speeds; the closed loop's throughput is of all their slots."""
-    found = answer(words(files, "goodput=tpot:50"))
-    for place in found["loads"][0]["policies"]:
-        domains = {one["domain"]: one for one in place["by_domain"]}
-        assert set(domains) == {"code", "chat"}
-        assert sum(one["prompts"] for one in domains.values()) == 8  # of the report split
-        speeds = [one["tokens_per_s_of_a_request"] for one in domains.values()]
-        assert min(speeds) <= place["output_throughput"] / 4 <= max(speeds)
-
-
-def test_the_markdown_says_the_same(here, files, capsys):
-    found = answer(words(files))
-    text = Path("out/recommend.md").read_text()
-    assert found["recommended"]["command"] in text
-    assert "| fixed_chain | length=8 |" in text
-    assert "## fixed_chain by domain" in text
-    for note in found["notes"]:
-        assert f"- {note}" in text
-
-
-def test_tuning_is_done_on_the_other_split(here, files):
-    answer(words(files, tuning_seeds="[3]"))
-    lines = [json.loads(line) for line in Path("out/recommend.jsonl").read_text().splitlines()]
-    tuned = [line for line in lines if line["split"] == "tuning"]
-    played = [line for line in lines if line["split"] == "report"]
-    assert {line["seed"] for line in tuned} == {3}
-    assert len(tuned) == 1 + DEPTHS + 1  # the YAML's own length is one of 1..D
-    assert sorted((line["policy"], line["seed"]) for line in played) == [
-        (policy, seed) for policy in ("autoregressive", "fixed_chain", "tuned_chain")
-        for seed in (0, 1)
-    ]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def config(files) -> dict:
-    return composed_jobs(words(files))[0]
-
-
-def test_the_default_candidates(config):
+def test_the_default_candidates():
     """All published rivals, and priced_survival with its grid."""
-    default = composed_jobs([])[0]["recommend"]
-    plan = read_recommend_plan(config | {"recommend": default})
-    names = [rival.policy for rival in plan.rivals]
+    rivals = read_rivals(Recommend().policies, "recommend.policies")
+    names = [rival.policy for rival in rivals]
     assert {"treespark", "cast", "dspark", "tuned_chain", "autoregressive"} <= set(names)
     assert names[-1] == "priced_survival"
-    assert set(plan.rivals[-1].grid) == {"price", "nodes"}
+    assert set(rivals[-1].grid) == {"price", "nodes"}
 
 
 def test_nobody_plays(here, files, capsys):
