@@ -1,7 +1,9 @@
-"""Runs written by hand for the tests of figures and reports."""
+"""Runs written by hand for the tests of tables, figures and reports, and what comes of them."""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,6 +13,7 @@ from pyarrow import parquet
 
 MEASURED = {"measured": 1.0, "interpolated": 0.0, "modelled": 0.0, "clamped": 0.0}
 CURVE = {"1": 1.5, "3": 2.0, "7": 2.5}
+A, B = "3fa9c1d2" + "0" * 56, "77" * 32  # hashes
 
 
 def summary(policy: str, throughput: float = 100.0, **changes) -> dict:
@@ -45,6 +48,7 @@ def summary(policy: str, throughput: float = 100.0, **changes) -> dict:
         "percentile_error": 0.0,
         "rejected": 0,
         "preemptions": 0,
+        "mean_ttft_ms": 12.0,
         "mean_tpot_ms": 10.0,
         "median_tpot_ms": 20.0,
         "p99_tpot_ms": 30.0,
@@ -62,10 +66,20 @@ def summary(policy: str, throughput: float = 100.0, **changes) -> dict:
     return data | changes
 
 
+def changed(name: str, **changes) -> dict:
+    """A node of a summary with some keys changed."""
+    return {name: summary("cast")[name] | changes}
+
+
 def steps(batch: Sequence[int], nodes: Sequence[int], **columns: Sequence) -> dict[str, list]:
     """Columns of steps of a tenth of a second each."""
     times = {"time_s": [0.1 * at for at in range(len(batch))], "step_s": [0.1] * len(batch)}
     return {"batch": list(batch), "draft_nodes": list(nodes)} | times | columns
+
+
+def write_table(run: Path, name: str, **columns: Sequence) -> None:
+    """A table beside a run's summary."""
+    parquet.write_table(pyarrow.table(columns), run / f"{name}.parquet")
 
 
 def write_run(
@@ -76,11 +90,18 @@ def write_run(
     run.mkdir(parents=True)
     (run / "summary.json").write_text(json.dumps(data))
     if rows is not None:
-        parquet.write_table(pyarrow.table(dict(rows)), run / "steps.parquet")
+        write_table(run, "steps", **rows)
     if config:
         (run / ".hydra").mkdir()
         (run / ".hydra" / "config.yaml").write_text(config)
     return run
+
+
+def write_runs(folder: Path, *runs: Mapping) -> Path:
+    """Each summary in a folder of its own below `folder`, which is returned."""
+    for run in runs:
+        write_run(folder, run)
+    return folder
 
 
 def sweep(folder: Path, policies: Sequence[str], loads: Sequence[int], seeds: int = 1) -> Path:
@@ -100,10 +121,52 @@ def sweep(folder: Path, policies: Sequence[str], loads: Sequence[int], seeds: in
     return folder
 
 
-def comparison(folder: Path, baseline: str = "autoregressive"):
-    """The one setting below a folder."""
+def comparisons(folder: Path, baseline: str = "autoregressive") -> list:
+    """One for each setting below a folder."""
     from analysis.compare.comparison import compare
     from analysis.read.runs import read_runs
 
-    (found,) = compare(read_runs([folder]), baseline)
+    return compare(read_runs([folder]), baseline)
+
+
+def comparison(folder: Path):
+    """The one setting below a folder."""
+    (found,) = comparisons(folder)
     return found
+
+
+def drawn(folder: Path, name: str) -> list:
+    """The drawings of one kind that the runs allow; InputError where there is none."""
+    from analysis.figures.draw import draw, read_inputs
+
+    return draw(read_inputs([folder]), [name], strict=True)
+
+
+def named(axes) -> dict:
+    """The lines of policies by label, as they were drawn."""
+    return {one.get_label(): one for one in axes.get_lines() if one.get_label()[0] != "_"}
+
+
+def printed(capsys, *words: object) -> str:
+    """What a command prints."""
+    from analysis.__main__ import main
+
+    capsys.readouterr()
+    assert main([str(word) for word in words]) == 0
+    return capsys.readouterr().out
+
+
+def rows_of(capsys, *words: object) -> list[dict]:
+    """The records of a command's CSV."""
+    return list(csv.DictReader(io.StringIO(printed(capsys, *words, "--format", "csv"))))
+
+
+def refused(capsys, *words: object) -> str:
+    """The one error line of a refused command, which prints nothing else."""
+    from analysis.__main__ import main
+
+    capsys.readouterr()
+    assert main([str(word) for word in words]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n"), err[:7]) == ("", 1, "error: ")
+    return err

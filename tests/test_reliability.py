@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_hex
 
 from analysis.__main__ import main
 from analysis.figures.draw import Inputs, draw
@@ -17,6 +20,7 @@ from simulator.calibration.file import write_calibration
 from simulator.calibration.fit import Calibration, Fit, fit_calibration, measure
 from simulator.calibration.maps import EdgeMap, IsotonicMap, Platt
 from simulator.orders import BestFirstOrder, OrderTable, build_order
+from tests.figure_cases import printed, refused
 from tests.synthetic import make_hidden
 
 EVEN = EdgeMap(a=1.0, b=0.0, depth=(0.0, 0.0), rank=0.0)
@@ -72,7 +76,6 @@ def test_the_tree_of_platts_order_gives_q_back():
     """Where edges are a logit q + b, q, Platt and the edge map are three readings of one edge."""
     recording = make_hidden(np.random.default_rng(1), lengths=[8] * 6)
     raw = BestFirstOrder(nodes=12, branch=3, ties="tick")
-    tables = {spec: build_order(spec, recording) for spec in (raw,)}
     a, b = 0.6, -0.3
     twin = EdgeMap(a=a, b=b, depth=(0.0,) * recording.depths, rank=0.0)
     one = _calibration((a, b), twin, IsotonicMap(sigma=(0.0, 1.0), survival=(1e-9, 1.0)))
@@ -83,21 +86,17 @@ def test_the_tree_of_platts_order_gives_q_back():
         assert errors["platt"] == pytest.approx(errors["edge_map"], abs=1e-9)
         assert errors["platt"] != pytest.approx(errors["q"], abs=1e-4)
     assert found["path"]["ece"]["isotonic"] == pytest.approx(found["path"]["ece"]["platt"])
-    score = tables[raw].score[:, 0]  # the likeliest child of the anchor is in both trees
+    score = build_order(raw, recording).score[
+        :, 0
+    ]  # the likeliest child of the anchor is in both trees
     first = math.exp(score.max())
     assert max(found["edge"]["bins"]["q"]["mean"]) <= first + 1e-9
 
 
 def test_a_depth_without_nodes_has_no_error():
     one = _two_trees()
-    shallow = OrderTable(
-        **{name: getattr(one, name) for name in ("spec", "anchors", "token", "ties")},
-        score=one.score,
-        depth=np.ones_like(one.depth),
-        parent=np.full_like(one.parent, -1),
-        size=one.size,
-        hit_rank=np.full_like(one.hit_rank, 32767),
-    )
+    none = {"depth": np.ones_like(one.depth), "parent": np.full_like(one.parent, -1)}
+    shallow = replace(one, **none, hit_rank=np.full_like(one.hit_rank, 32767))
     found = measure(_calibration(), shallow, np.arange(2))
     assert found["path"]["ece_by_depth"]["q"][1] is None
     assert found["path"]["sum_ratio"]["q"] is None  # nothing accepted
@@ -110,11 +109,7 @@ def test_a_depth_without_nodes_has_no_error():
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory) -> Path:
     recording = make_hidden(np.random.default_rng(2), lengths=[25] * 9, sequences=9)
-    tables = {}
-
-    def table(spec):
-        return tables.setdefault(spec, build_order(spec, recording))
-
+    table = cache(lambda spec: build_order(spec, recording))
     fitted = fit_calibration(recording, table, nodes=15, branch=4)
     path = tmp_path_factory.mktemp("calibration") / "x.calibration.json"
     found = {
@@ -143,60 +138,31 @@ def test_the_file_keeps_every_bin(measured):
             assert total / node["accepted"] == pytest.approx(node["sum_ratio"][name], rel=1e-6)
 
 
-def test_figures_with_captions_and_equal_bytes(measured, tmp_path, capsys):
-    words = ["reliability", str(measured), "--out", str(tmp_path / "a")]
-    assert main(words) == 0
-    assert capsys.readouterr().out == ""
-    names = sorted(path.name for path in (tmp_path / "a").iterdir())
-    kinds = ("pdf", "png", "svg", "txt")
-    assert names == [f"reliability.synthetic_hidden.{kind}" for kind in kinds]
-    text = (tmp_path / "a" / names[3]).read_text()
+def test_the_figure_says_the_errors_in_colours_of_no_policy(measured, tmp_path, capsys):
+    words = ["reliability", measured, "--out", tmp_path]
+    assert printed(capsys, *words) == ""
+    stem = "reliability.synthetic_hidden"
+    assert {path.name for path in tmp_path.iterdir()} == {
+        f"{stem}.{kind}" for kind in ("pdf", "png", "svg", "txt")
+    }
+    text = (tmp_path / f"{stem}.txt").read_text()
     assert "tuning split (held out" in text
-    assert text.endswith(f"command: python -m analysis {' '.join(words)}\n")
-    assert main([*words[:3], str(tmp_path / "b")]) == 0
-    for name in names[:3]:
-        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
-
-
-def _figure(path: Path):
-    (drawn,) = draw(Inputs(calibrations=[read_reliability(path)]), ["reliability"], strict=True)
-    return drawn.figure
-
-
-def test_the_legend_says_the_errors(measured):
-    one, figure = read_reliability(measured), _figure(measured)
-    for axes, level in zip(figure.axes, ("edge", "path"), strict=True):
+    assert text.endswith(f"command: python -m analysis {' '.join(map(str, words))}\n")
+    one = read_reliability(measured)
+    (drawing,) = draw(Inputs(calibrations=[one]), ["reliability"], strict=True)
+    for axes, level in zip(drawing.figure.axes, ("edge", "path"), strict=True):
         said = [text.get_text().strip() for text in axes.get_legend().get_texts()]
         errors = [f"(ECE {curve.ece:.4f})" for curve in one.curves[level].values()]
         assert [text[text.index("(") :] for text in said if text] == errors
-        lines = [line for line in axes.lines if line.get_label() == "_platt"]
+        (line,) = [line for line in axes.lines if line.get_label() == "_platt"]
         curve = one.curves[level]["platt"]
         logged = curve.log_bins[curve.log_bins["accepted"] > 0]
         drawn = curve.bins if level == "edge" else logged
-        assert lines[0].get_xdata() == pytest.approx(list(drawn["mean"]))
-        assert lines[0].get_ydata() == pytest.approx(list(drawn["accepted"] / drawn["count"]))
-
-
-def test_maps_have_no_colour_of_a_policy(measured):
-    from matplotlib.colors import to_hex
-
-    figure = _figure(measured)
-    colours = {to_hex(line.get_color()) for axes in figure.axes for line in axes.lines}
+        assert line.get_xdata() == pytest.approx(list(drawn["mean"]))
+        assert line.get_ydata() == pytest.approx(list(drawn["accepted"] / drawn["count"]))
+    colours = {to_hex(line.get_color()) for axes in drawing.figure.axes for line in axes.lines}
     assert not colours & {to_hex(look.colour) for look in KNOWN.values()}
     assert len(colours) >= 4
-
-
-def _broken(measured: Path, folder: Path, keys: tuple[str, ...], value) -> Path:
-    data = node = json.loads(measured.read_text())
-    for key in keys[:-1]:
-        node = node[key]
-    if value is None:
-        del node[keys[-1]]
-    else:
-        node[keys[-1]] = value
-    path = folder / "broken.json"
-    path.write_text(json.dumps(data))
-    return path
 
 
 _TUNING = ("measured", "tuning")
@@ -216,30 +182,31 @@ BROKEN = {  # what the message says: where, and the new value; None: nothing the
 
 @pytest.mark.parametrize("says", BROKEN)
 def test_broken_files_draw_nothing(measured, tmp_path, capsys, says):
-    path = _broken(measured, tmp_path, *BROKEN[says])
-    words = ["reliability", str(measured), str(path), "--out", str(tmp_path / "out")]
-    assert main(words) == 2
-    out, err = capsys.readouterr()
-    assert (out, err.count("\n")) == ("", 1)
-    assert err.startswith(f"error: {path}: ")
-    assert says in err
+    (*keys, last), value = BROKEN[says]
+    data = node = json.loads(measured.read_text())
+    for key in keys:
+        node = node[key]
+    node[last] = value
+    if value is None:
+        del node[last]
+    path = tmp_path / "broken.json"
+    path.write_text(json.dumps(data))
+    error = refused(capsys, "reliability", measured, path, "--out", tmp_path / "out")
+    assert error.startswith(f"error: {path}: ")
+    assert says in error
     assert not (tmp_path / "out").exists()
 
 
 def test_other_refusals(measured, tmp_path, capsys):
     (tmp_path / "no.json").write_text("{")
     (tmp_path / "file").write_text("")
-    cases = {
-        str(tmp_path / "none.json"): "unreadable",
-        str(tmp_path / "no.json"): "not JSON",
-    }
-    for file, says in cases.items():
-        assert main(["reliability", file, "--out", str(tmp_path / "out")]) == 2
-        assert says in capsys.readouterr().err
-    assert main(["reliability", str(measured), str(measured), "--out", str(tmp_path / "out")]) == 2
-    assert "two files are of synthetic hidden" in capsys.readouterr().err
-    assert main(["reliability", str(measured), "--out", str(tmp_path / "file")]) == 2
-    assert "cannot write figures here" in capsys.readouterr().err
+    for files, out, says in (
+        ([tmp_path / "none.json"], "out", "unreadable"),
+        ([tmp_path / "no.json"], "out", "not JSON"),
+        ([measured, measured], "out", "two files are of synthetic hidden"),
+        ([measured], "file", "cannot write figures here"),
+    ):
+        assert says in refused(capsys, "reliability", *files, "--out", tmp_path / out)
     with pytest.raises(SystemExit) as end:
         main(["reliability"])
     assert end.value.code == 2
