@@ -14,13 +14,13 @@ from real_runner.engine.walk import Walk
 from real_runner.serving import server as server_module
 from real_runner.serving.arena import Served
 from real_runner.serving.requests import Requests
-from real_runner.serving.server import LiveServer, step_time
+from real_runner.serving.server import LiveServer
 from real_runner.tasks.validate import _fit_columns, deferred_tokens
 from simulator.engine.arrivals import Workload
 from simulator.orders import ChainOrder
 from simulator.orders.table import OrderTable
 from simulator.policy import Policy
-from tests.serving import ConstantCost, Plain
+from tests.serving import ConstantCost
 from tests.synthetic import make_pool
 
 # Seconds, powers of two: sums are exact.
@@ -38,7 +38,7 @@ class Clock:
         return self.now_s
 
     def sleep(self, seconds: float) -> None:
-        self.now_s += seconds
+        self.work(seconds)
         self.slept_s += seconds
 
     def work(self, seconds: float) -> None:
@@ -121,14 +121,11 @@ class Pairwise(Policy):
         self.clock.work(OBSERVE)
 
 
-class SlowPlain(Plain):
+class SlowPlain(Pairwise):
     """Plain decoding that takes time to look back."""
 
-    def __init__(self, clock: Clock) -> None:
-        self.clock = clock
-
-    def observe(self, outcome) -> None:
-        self.clock.work(OBSERVE)
+    def plan(self, load) -> None:
+        return None
 
 
 @pytest.fixture
@@ -184,29 +181,22 @@ def test_a_closed_loop_leaves_no_second_between_prefills_and_steps(clock, policy
     assert server.now() == facts.duration_s + OBSERVE
 
 
-def test_the_parts_of_a_step_are_what_they_took(clock):
-    facts, _ = served(clock, Pairwise(clock), [7, 7], 2)
-    steps = facts.steps
-    # Output 0 | 1 2 3 | 4 5 6 of both; the first step comes right after the prefills.
-    assert steps["step_s"].shape == (2,)
-    assert steps["draft_s"].tolist() == [DRAFT] * 2
-    assert steps["verify_s"].tolist() == [VERIFY] * 2
-    assert steps["order_s"].tolist() == [ORDER] * 2
-    assert steps["allocate_s"].tolist() == [ALLOCATE] * 2
-    assert steps["commit_s"].tolist() == [COMMIT] * 2
-    host = ORDER + ALLOCATE + COMMIT
-    assert steps["host_s"].tolist() == [host, host + OBSERVE]  # looking back on the one before
-    assert steps["prefill_s"].tolist() == [2 * PREFILL, 0.0]
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_parts_of_a_step_are_what_they_took(clock, policy):
+    # Pairs: output 0 | 1 2 3 | 4 5 6 of both; the first step comes right after the prefills.
+    drafts, caps = policy == "pairwise", [7, 7] if policy == "pairwise" else [3, 3]
+    facts, _ = served(clock, POLICIES[policy](clock), caps, 2)
+    parts = {"verify": VERIFY, "commit": COMMIT}
+    parts |= dict.fromkeys(("draft", "order", "allocate"), 0.0)
+    if drafts:
+        parts |= {"draft": DRAFT, "order": ORDER, "allocate": ALLOCATE}
+    for name, seconds in parts.items():
+        assert facts.steps[f"{name}_s"].tolist() == [seconds] * 2
+    host = parts["order"] + parts["allocate"] + COMMIT
+    assert facts.steps["host_s"].tolist() == [host, host + OBSERVE]  # looks back on the one before
+    assert facts.steps["prefill_s"].tolist() == [2 * PREFILL, 0.0]
     assert facts.requests["first_token_s"].tolist() == [PREFILL, 2 * PREFILL]
-    assert facts.requests["output_tokens"].tolist() == [7, 7]
-
-
-def test_a_plain_step_pays_neither_draft_nor_order(clock):
-    facts, _ = served(clock, SlowPlain(clock), [3], 1)
-    assert facts.steps["draft_s"].tolist() == [0.0, 0.0]
-    assert facts.steps["order_s"].tolist() == [0.0, 0.0]
-    assert facts.steps["verify_s"].tolist() == [VERIFY] * 2
-    assert facts.steps["host_s"].tolist() == [COMMIT, COMMIT + OBSERVE]
+    assert facts.requests["output_tokens"].tolist() == caps
 
 
 def test_an_open_loop_is_idle_only_while_nothing_is_there(clock):
@@ -229,11 +219,6 @@ def test_requests_that_come_during_a_prefill_join_before_the_next_step(clock):
     facts, server = served(clock, Pairwise(clock), [4, 4, 4], 3, gap_s=[0.0, gap, gap], hooks=False)
     assert server.engine.batches == [3]
     assert facts.requests["admitted_s"].tolist() == [0.0, PREFILL, 2 * PREFILL]
-
-
-def test_host_time_is_never_negative():
-    time = step_time({"draft": 0.5, "verify": 1.0}, 1.25)
-    assert (time.draft_s, time.verify_s, time.host_s, time.total_s) == (0.5, 1.0, 0.0, 1.5)
 
 
 def test_tokens_that_a_resting_drafter_missed():

@@ -27,17 +27,9 @@ from simulator.results.summary import what_if_reason
 from traces.common.errors import InputError
 
 TINY = [
-    "task=probe",
-    "output=out",
-    "probe.name=tiny",
-    "probe.batches=[2]",
-    "probe.packed_per_request=[1,2,4]",
-    "probe.prefixes=[8]",
-    "probe.prompt_tokens=[5]",
-    "probe.edges=false",
-    "probe.warmup=1",
-    "probe.repeats=3",
-    "probe.passes=2",
+    *("task=probe", "output=out", "probe.name=tiny", "probe.batches=[2]", "probe.prefixes=[8]"),
+    *("probe.packed_per_request=[1,2,4]", "probe.prompt_tokens=[5]", "probe.edges=false"),
+    *("probe.warmup=1", "probe.repeats=3", "probe.passes=2"),
 ]
 PROFILE, PARTIAL = Path("out/tiny.csv"), Path("out/tiny.partial.jsonl")
 CELLS = [StepCell(2, 8, 2), StepCell(2, 8, 4), StepCell(2, 8, 8), PrefillCell(5)]
@@ -90,18 +82,17 @@ def test_a_pass_has_every_cell_in_an_order_of_its_own():
 # ---- from samples to rows
 
 
-def made_up() -> dict:
-    """Totals 2, 4, 6 of two requests: medians 3, 7, 5 ms of 3, 3 and 1 samples."""
-    return {
-        StepCell(2, 8, 2): Samples(verify_s=(0.003, 0.002, 0.005)),
-        StepCell(2, 8, 4): Samples((0.007, 0.007, 0.001), (0.001, 0.001, 0.004)),
-        StepCell(2, 8, 6): Samples((0.005,), (0.002,)),
-        PrefillCell(9): Samples(prefill_s=(0.004, 0.008)),
-    }
+# Totals 2, 4, 6 of two requests: medians 3, 7, 5 ms of 3, 3 and 1 samples.
+MADE_UP = {
+    StepCell(2, 8, 2): Samples(verify_s=(0.003, 0.002, 0.005)),
+    StepCell(2, 8, 4): Samples((0.007, 0.007, 0.001), (0.001, 0.001, 0.004)),
+    StepCell(2, 8, 6): Samples((0.005,), (0.002,)),
+    PrefillCell(9): Samples(prefill_s=(0.004, 0.008)),
+}
 
 
 def test_rows_are_medians_and_their_deviations():
-    rows = assemble(made_up(), isotonic=False)
+    rows = assemble(MADE_UP, isotonic=False)
     assert [(r.batch, r.kv_prefix_tokens, r.packed_tokens_total) for r in rows.verify] == [
         (2, 8, 2), (2, 8, 4), (2, 8, 6),
     ]  # fmt: skip
@@ -116,17 +107,17 @@ def test_rows_are_medians_and_their_deviations():
     assert rows.noise["verify_median_relative_mad"] == 0
 
 
-def test_pooling_weighs_by_repeats():
-    rows = assemble(made_up(), isotonic=True)
-    assert [row.verify_ms for row in rows.verify] == [3, 6.5, 6.5]  # (3 * 7 + 1 * 5) / 4
-
-
-def test_inside_the_graphs_a_row_stands_at_its_graph():
-    rows = assemble(made_up(), False, graph_sizes=(3, 5))
-    found = [(r.packed_tokens_total, r.verify_ms, r.captured) for r in rows.verify]
-    assert found == [(3, 3, True), (5, 7, True), (6, 5, False)]
-    rows = assemble(made_up(), False, graph_sizes=(5,))  # 2 and 4 run the same graph: the larger
-    assert [(r.packed_tokens_total, r.verify_ms) for r in rows.verify] == [(5, 7), (6, 5)]
+@pytest.mark.parametrize(
+    ("isotonic", "graph_sizes", "rows"),
+    [
+        (True, (), [(2, 3, False), (4, 6.5, False), (6, 6.5, False)]),  # (3 * 7 + 1 * 5) / 4
+        (False, (3, 5), [(3, 3, True), (5, 7, True), (6, 5, False)]),
+        (False, (5,), [(5, 7, True), (6, 5, False)]),  # 2 and 4 run one graph: the larger
+    ],
+)
+def test_rows_are_pooled_by_repeats_and_stand_at_their_graphs(isotonic, graph_sizes, rows):
+    found = assemble(MADE_UP, isotonic, graph_sizes).verify
+    assert [(row.packed_tokens_total, row.verify_ms, row.captured) for row in found] == rows
 
 
 # ---- how a cell is timed
@@ -147,10 +138,7 @@ def test_made_up_trees_branch_and_nest():
         assert 1 < np.count_nonzero(large.parent[row] == -1) < 30  # neither chain nor star
         assert large.depth[row].max() > 3
     assert (large.token[0] != large.token[1]).any()
-
-
-def test_one_depth_has_room_for_any_number_of_nodes():
-    table = made_up_trees(1, 50, 1, np.arange(64), 1)
+    table = made_up_trees(1, 50, 1, np.arange(64), 1)  # one depth has room for any number
     assert table.size[0] == 50
     assert (table.parent == -1).all()
 
@@ -227,14 +215,10 @@ def test_an_engine_too_large_for_all_is_made_for_one(pair, monkeypatch):
         probe.measure(StepCell(2, 8, 4), 0, 1)
     assert len(probe.measure(StepCell(1, 8, 2), 0, 1).verify_s) == 1
 
-
-def test_other_errors_are_not_taken_for_lack_of_memory(pair, monkeypatch):
-    probe = Probe(pair, pair.drafters["block"])
-
-    def fail(*args):
+    def fail(*_):
         raise RuntimeError("shapes differ")
 
-    monkeypatch.setattr(Engine, "verify", fail)
+    monkeypatch.setattr(Engine, "verify", fail)  # other errors are no lack of memory
     with pytest.raises(RuntimeError, match="shapes differ"):
         probe.measure(StepCell(1, 8, 2), 0, 1)
 
@@ -252,7 +236,7 @@ def test_sizes_beyond_the_model_are_refused(pair):
 # ---- the task
 
 
-def test_a_profile_is_written_and_priced(loaded, here, capsys):
+def test_a_profile_is_written_priced_and_says_where_it_comes_from(loaded, here, capsys):
     assert main([*TINY, "probe.keep_samples=true"]) == 0
     assert "wrote out/tiny.csv" in capsys.readouterr().out
     endings = ("csv", "draft.csv", "partial.jsonl", "prefill.csv", "yaml")
@@ -275,6 +259,30 @@ def test_a_profile_is_written_and_priced(loaded, here, capsys):
     prefill = [one for entry in entries for one in entry["prefill_s"]]
     assert cost.prefill_s(5) == pytest.approx(np.median(prefill), abs=2e-9)
     assert (np.diff([row.verify_ms for row in profile.verify]) >= 0).all()
+    header = profile.header
+    assert (header.kind, header.num_gpus, header.dtype) == ("measured", 1, "float32")
+    assert (header.engine, header.graph_sizes, header.license) == ("eager", (), "MIT")
+    assert header.model_shape.layers == loaded.target.num_layers
+    assert header.model_shape.params_b == pytest.approx(3.5e-3, rel=0.05)
+    assert f"{torch.get_num_threads()} thread" in header.hardware
+    assert torch.__version__ in header.attention
+    assert "ragged" in header.attention
+    assert "probe.repeats=3" in header.command
+    assert header.command in header.source
+    assert loaded.target.sha256 in header.notes
+    assert loaded.drafters["semi_autoregressive"].sha256 in header.notes
+    assert "1 warm-ups per visit, median of 3 repeats over 2 shuffled passes" in header.timing
+    assert set(header.noise) == {
+        f"{table}_{kind}_relative_mad"
+        for table in ("verify", "draft", "prefill")
+        for kind in ("median", "worst")
+    }
+    text = PROFILE.with_suffix(".yaml").read_text()
+    assert str(here) not in text
+    assert "out" not in header.command.split("=")
+    assert len(platform.node()) < 4 or platform.node() not in text
+    job = SimpleNamespace(recording=load_recording({"recording": "small_block_t0"}), cost=cost)
+    assert what_if_reason(job) is None
 
 
 def times(entries, cell) -> list[float]:
@@ -296,37 +304,6 @@ def counted(entries) -> dict:
     """How often every (kind, cell, pass) was measured."""
     found = [(entry["kind"], *entry["cell"], entry["pass"]) for entry in entries]
     return {one: found.count(one) for one in found}
-
-
-def test_the_header_says_where_the_times_come_from(loaded, here, pair):
-    assert main(TINY) == 0
-    assert not PARTIAL.exists()
-    profile = read_profile(PROFILE)
-    header = profile.header
-    assert (header.kind, header.num_gpus, header.dtype) == ("measured", 1, "float32")
-    assert (header.engine, header.graph_sizes, header.license) == ("eager", (), "MIT")
-    assert header.model_shape.layers == pair.target.num_layers
-    assert header.model_shape.params_b == pytest.approx(3.5e-3, rel=0.05)
-    assert f"{torch.get_num_threads()} thread" in header.hardware
-    assert torch.__version__ in header.attention
-    assert "ragged" in header.attention
-    assert "probe.repeats=3" in header.command
-    assert header.command in header.source
-    assert pair.target.sha256 in header.notes
-    assert pair.drafters["semi_autoregressive"].sha256 in header.notes
-    assert "1 warm-ups per visit, median of 3 repeats over 2 shuffled passes" in header.timing
-    assert set(header.noise) == {
-        f"{table}_{kind}_relative_mad"
-        for table in ("verify", "draft", "prefill")
-        for kind in ("median", "worst")
-    }
-    text = PROFILE.with_suffix(".yaml").read_text()
-    assert str(here) not in text
-    assert "out" not in header.command.split("=")
-    assert len(platform.node()) < 4 or platform.node() not in text
-    recording = load_recording({"recording": "small_block_t0"})
-    job = SimpleNamespace(recording=recording, cost=StepCost(profile))
-    assert what_if_reason(job) is None
 
 
 def interrupted_after(monkeypatch, count) -> list:
@@ -353,13 +330,16 @@ def test_an_interrupted_probe_goes_on(loaded, here, monkeypatch, capsys):
     assert len(lines()) == 6
     with PARTIAL.open("a") as file:
         file.write('{"kind": "step", "cell": [2, 8')  # cut short by a crash
-    seen = interrupted_after(monkeypatch, -1)
+    before, seen = PARTIAL.read_bytes(), interrupted_after(monkeypatch, -1)
     assert main([*TINY, "probe.keep_samples=true"]) == 0
     assert len(seen) == 3
     assert "going on" in capsys.readouterr().out
     entries = lines()[1:]
     assert counted(entries) == {(*key(cell), index): 1 for cell in CELLS for index in (0, 1)}
     assert [len(times(entries, cell)) for cell in CELLS[:3]] == [3, 3, 3]
+    PARTIAL.write_bytes(before)
+    assert main(TINY) == 0
+    assert not PARTIAL.exists()
 
 
 OTHER = {

@@ -154,7 +154,9 @@ class LiveServer:
             engine.release(~over)
             self.running = request[~over].tolist()
         seconds = clock.mark("commit").read()
-        time_s = step_time(seconds, self.now() - begin_s)
+        draft_s, verify_s = seconds["draft"], seconds["verify"]
+        host_s = max(0.0, self.now() - begin_s - draft_s - verify_s)  # all that is neither
+        time_s = StepTime(draft_s, verify_s, host_s, Source.MEASURED)
         end_s = self._last_s = begin_s + time_s.total_s
         outcome = Outcome(
             end_s, time_s.total_s, table is not None, request, width, walk.accepted, committed
@@ -252,10 +254,3 @@ class LiveServer:
             output_tokens=written,
             domain=self.requests.domain[work.sequence],
         )
-
-
-def step_time(seconds: dict[str, float], total_s: float) -> StepTime:
-    """Measured phases as the simulator's parts; host: all that is neither draft nor verify."""
-    draft_s, verify_s = seconds["draft"], seconds["verify"]
-    host_s = max(0.0, total_s - draft_s - verify_s)
-    return StepTime(draft_s, verify_s, host_s, Source.MEASURED)
