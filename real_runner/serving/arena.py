@@ -23,7 +23,7 @@ from simulator.cost import StepCost
 from simulator.engine.arrivals import Workload
 from simulator.engine.fleet import Fleet
 from simulator.engine.run import fit, tables_of
-from simulator.orders import BestFirstOrder, DraftHead, Order, OrderTable
+from simulator.orders import BestFirstOrder, DraftHead, OrderTable
 from simulator.orders.specs import MAX_NODES
 from simulator.policies.loading import make_policy, policy_name
 from simulator.policy import Policy
@@ -72,8 +72,9 @@ class Arena:
         """The recording's texts, to be written again."""
         return requests_of(self.recording)
 
-    def cut_tables(self, order: Order | None) -> tuple[OrderTable, ...]:
+    def cut_tables(self, node: Mapping[str, Any], capacity: int) -> tuple[OrderTable, ...]:
         """A best-first order's table with one node more, which shows how close a cut was."""
+        order = self.fitted(node, capacity).order
         if not isinstance(order, BestFirstOrder) or order.nodes == MAX_NODES:
             return ()
         return (self.tables(replace(order, nodes=order.nodes + 1)),)

@@ -73,7 +73,7 @@ def one_cell(
     """Comparison of rounds, and texts that differ from plain decoding's, of one policy."""
     work = plain_workload(sequences, size)
     replayed, served = arena.replay(node, work, size), arena.serve(node, work, size)
-    tables = arena.cut_tables(arena.fitted(node, size).order)
+    tables = arena.cut_tables(node, size)
     limit = BFLOAT16_TIE if arena.pair.target.dtype not in EXACT else NEAR_TIE
     found = compare_rounds(replayed, served.facts, arena.recording, tables, served.outputs, limit)
     return found, sum(a != b for a, b in zip(served.outputs, plain, strict=True))

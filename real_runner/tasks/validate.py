@@ -115,13 +115,16 @@ class Validation:
         log("warm-up, and a pilot of every policy")
         size = max(self.asked.concurrency)
         for node in self.policies:
-            self.arena.serve(node, self._fit_workload(size, WARMUP), size)
+            self.arena.serve(node, self._work(size, WARMUP, 0, True), size)
         gc.collect()
         with no_collection():
             pilot = [self._fit_run(key) for key in self.keys]
         self.arena = replace(self.arena, cost=self._cost(first, self.fit(first, pilot)))
         log("the replays that live rounds are held against")
-        self.replays = {key: self._replay(key) for key in self.keys}
+        self.replays = {
+            (i, size): (self._replay((i, size)), self.arena.cut_tables(self.policies[i], size))
+            for i, size in self.keys
+        }
         for repeat in range(self.asked.repeats):
             if repeat:
                 self._probe_pass(repeat)
@@ -138,21 +141,23 @@ class Validation:
 
     def _repeat(self, repeat: int) -> None:
         fitted, judged = [], {}
-        jobs = [(kind, key) for kind in ("fit", "judge") for key in self.keys]
+        jobs = [(kind, *key) for kind in ("fit", "judge") for key in self.keys]
         order = np.random.default_rng([self.asked.seed, repeat]).permutation(len(jobs))
         gc.collect()
         with no_collection():
             for i in order.tolist():
-                kind, key = jobs[i]
+                kind, policy, size = jobs[i]
                 if kind == "fit":
-                    fitted.append(self._fit_run(key))
+                    fitted.append(self._fit_run((policy, size)))
                 else:
-                    policy, size = key
-                    work = self._workload(size)
-                    judged[key] = self.arena.serve(self.policies[policy], work, size)
+                    work = self._work(size, FEWEST, 6)
+                    served = self.arena.serve(self.policies[policy], work, size)
+                    judged[policy, size] = served
         for key, served in judged.items():  # only once the repeat is complete
             self.judged.setdefault(key, []).append(measured(served.facts))
-            found, known = self._compared(key, served), self.commits.get(key)
+            replayed, tables = self.replays[key]
+            recording, known = self.arena.recording, self.commits.get(key)
+            found = compare_rounds(replayed, served.facts, recording, tables, served.outputs)
             if known is None or (found.first is not None and known.first is None):
                 self.commits[key] = found
         self.fitted += fitted
@@ -160,31 +165,19 @@ class Validation:
 
     def _fit_run(self, key: Key) -> Served:
         policy, size = key
-        work = self._fit_workload(size, max(FITTED, 2 * size))
-        return self.arena.serve(self.policies[policy], work, size)
+        return self.arena.serve(self.policies[policy], self._work(size, FITTED, 2, True), size)
 
-    def _compared(self, key: Key, served: Served) -> Comparison:
-        """A judged run's rounds against the replay's."""
-        policy, size = key
-        tables = self.arena.cut_tables(self.arena.fitted(self.policies[policy], size).order)
-        recording = self.arena.recording
-        return compare_rounds(self.replays[key], served.facts, recording, tables, served.outputs)
-
-    def _workload(self, size: int) -> Workload:
-        """The judged requests: report split, steady load as in the simulator."""
-        count = max(FEWEST, 6 * size)
-        settings = Settings(max_concurrency=size, num_prompts=count, seed=self.asked.seed)
-        recording = self.arena.recording
-        return make_workload(settings, recording, recording.sequences_of("report"))
-
-    def _fit_workload(self, size: int, count: int) -> Workload:
-        """Requests that host terms are fitted on: the two other splits."""
-        settings = Settings(max_concurrency=size, num_prompts=count, seed=self.asked.seed + 1)
-        return make_workload(settings, self.arena.recording, self.fitting)
+    def _work(self, size: int, least: int, each: int, fitting: bool = False) -> Workload:
+        """A steady load as in the simulator, `each` requests a client; of the report split, or of
+        the two that host terms are fitted on."""
+        count, recording = max(least, each * size), self.arena.recording
+        settings = Settings(max_concurrency=size, num_prompts=count, seed=self.asked.seed + fitting)
+        sequences = self.fitting if fitting else recording.sequences_of("report")
+        return make_workload(settings, recording, sequences)
 
     def _replay(self, key: Key, price: StepCost | None = None) -> Facts:
         policy, size = key
-        return self.arena.replay(self.policies[policy], self._workload(size), size, price)
+        return self.arena.replay(self.policies[policy], self._work(size, FEWEST, 6), size, price)
 
     def fit(self, profile: LatencyProfile, fitted: list[Served]) -> HostOverhead:
         """Host terms from fitted runs: what draft and verify of the profile leave."""
