@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import shutil
 from pathlib import Path
 
 import numpy as np
-import pyarrow
 import pytest
 from pyarrow import parquet
 
-from analysis.__main__ import main
 from simulator.cli.main import main as simulate
+from tests.figure_cases import printed, refused, rows_of, write_table
 
 
 @pytest.fixture(scope="module")
@@ -42,22 +39,43 @@ def one_run(runs: Path, name: str, concurrency: int, seed: int = 0) -> Path:
 
 
 def paired(capsys, *words) -> list[dict]:
-    capsys.readouterr()
-    assert main(["paired", *map(str, words), "--format", "csv"]) == 0
-    return list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
-
-
-def refused(capsys, *words) -> str:
-    capsys.readouterr()
-    assert main(["paired", *map(str, words)]) == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert printed.err.count("\n") == 1
-    return printed.err
+    return rows_of(capsys, "paired", *words)
 
 
 def summary(folder: Path) -> dict:
     return json.loads((folder / "summary.json").read_text())
+
+
+def changed(folder: Path, model: Path, **changes) -> Path:
+    """A copy of a run with other keys in its summary, nodes merged."""
+    shutil.copytree(model, folder)
+    data = summary(folder)
+    for key, value in changes.items():
+        data[key] = data[key] | value if isinstance(data.get(key), dict) else value
+    (folder / "summary.json").write_text(json.dumps(data))
+    return folder
+
+
+def by_hand(folder: Path, model: Path, seconds: list[float], rejected=(False,) * 4) -> Path:
+    """Four requests of three prompts that end after `seconds`; rejected ones never do."""
+    lost, arrival = np.array(rejected), np.array([0.0, 0.0, 1.0, 1.0])
+    tokens, count = np.where(lost, 0, [11, 11, 21, 21]), int(lost.sum())
+    more = {"num_prompts": 4, "completed": 4 - count, "rejected": count, "max_concurrency": 2}
+    window = {"kind": "full batch", "start_s": 0.0, "end_s": 3.0}
+    changed(folder, model, **more, output_throughput=float(tokens.sum() / 3), window=window)
+    write_table(
+        folder,
+        "requests",
+        sequence=np.array([3, 5, 5, 8]),
+        arrival_s=arrival,
+        first_token_s=np.where(lost, np.nan, arrival),
+        finish_s=np.where(lost, np.nan, arrival + seconds),
+        output_tokens=tokens,
+        measured=~lost,
+        window_tokens=tokens,
+        rejected=lost,
+    )
+    return folder
 
 
 @pytest.mark.parametrize(
@@ -100,40 +118,25 @@ def test_folders_are_matched_by_load_and_seed(runs, capsys):
     ]  # fmt: skip
     ratios = [float(found["ratio"]) for (found,) in single]
     assert min(ratios) <= float(rows[0]["ratio"]) <= max(ratios)
-    assert main(["paired", str(runs / "chain4/closed"), str(runs / "chain1/closed")]) == 0
-    printed = capsys.readouterr().out
+    said = printed(capsys, "paired", runs / "chain4/closed", runs / "chain1/closed")
     mean = np.sqrt(float(rows[0]["ratio"]) * float(rows[1]["ratio"]))
-    assert f"geometric mean of A / B: {mean:.4f}" in printed
-    assert "of 9 prompts" in printed
+    assert f"geometric mean of A / B: {mean:.4f}" in said
+    assert "of 9 prompts" in said
 
 
 def test_markdown_and_open_loop(runs, capsys):
-    words = [str(runs / "chain4/open"), str(runs / "chain1/open"), "--metric", "tpot"]
-    assert main(["paired", *words, "--format", "markdown"]) == 0
-    assert "| request rate 300/s, burstiness 1, at most" in capsys.readouterr().out
-    assert "throughput of an open loop" in refused(capsys, *words[:2])
+    words = [runs / "chain4/open", runs / "chain1/open", "--metric", "tpot"]
+    said = printed(capsys, "paired", *words, "--format", "markdown")
+    assert "| request rate 300/s, burstiness 1, at most" in said
+    assert "throughput of an open loop" in refused(capsys, "paired", *words[:2])
 
 
-def test_by_hand(runs, capsys, tmp_path):
+def test_ratio_by_hand(runs, capsys, tmp_path):
     """Three prompts, the second served twice; B takes 1.5 times as long on two of them."""
     model = one_run(runs, "chain4", 2, 0)
-    arrival, sequence = np.array([0.0, 0.0, 1.0, 1.0]), np.array([3, 5, 5, 8])
-    for name, seconds in (("a", [1.0, 1.0, 2.0, 2.0]), ("b", [1.5, 1.5, 3.0, 1.0])):
-        folder = tmp_path / name
-        shutil.copytree(model, folder)
-        columns = {
-            "sequence": sequence,
-            "arrival_s": arrival,
-            "first_token_s": arrival,
-            "finish_s": arrival + seconds,
-            "output_tokens": np.array([11, 11, 21, 21]),
-            "measured": np.ones(4, bool),
-            "window_tokens": np.array([11, 11, 21, 21]),
-        }
-        parquet.write_table(pyarrow.table(columns), folder / "requests.parquet")
-        data = summary(folder) | {"num_prompts": 4, "completed": 4}
-        (folder / "summary.json").write_text(json.dumps(data))
-    (row,) = paired(capsys, tmp_path / "a", tmp_path / "b", "--metric", "e2el")
+    a = by_hand(tmp_path / "a", model, [1.0, 1.0, 2.0, 2.0])
+    b = by_hand(tmp_path / "b", model, [1.5, 1.5, 3.0, 1.0])
+    (row,) = paired(capsys, a, b, "--metric", "e2el")
     assert float(row["a_value"]) == pytest.approx(1500.0)  # (1 + 1 + 2 + 2) / 4 seconds
     assert float(row["b_value"]) == pytest.approx(1750.0)  # (1.5 + 1.5 + 3 + 1) / 4
     assert float(row["ratio"]) == pytest.approx(6 / 7)
@@ -143,11 +146,11 @@ def test_by_hand(runs, capsys, tmp_path):
     assert float(row["ratio_high"]) == pytest.approx(2.0)
 
 
-def test_what_differs_is_refused(runs, recorded, capsys, tmp_path):
-    a = one_run(runs, "chain4", 2, 0)
-    assert "differ in seed: 0 and 1" in refused(capsys, a, one_run(runs, "chain1", 2, 1))
+def test_what_differs_is_refused(runs, capsys, tmp_path):
+    a, model = one_run(runs, "chain4", 2, 0), one_run(runs, "chain1", 2, 0)
+    assert "differ in seed: 0 and 1" in refused(capsys, "paired", a, one_run(runs, "chain1", 2, 1))
     other = one_run(runs, "chain1", 5, 0)
-    assert "differ in max_concurrency: 2 and 5" in refused(capsys, a, other)
+    assert "differ in max_concurrency: 2 and 5" in refused(capsys, "paired", a, other)
     for node, key, value in (
         ("trace", "content_hash", "0" * 64),
         ("trace", "domains", ["code"]),
@@ -156,34 +159,17 @@ def test_what_differs_is_refused(runs, recorded, capsys, tmp_path):
         ("latency", "host", {"round_s": 0.5}),
         ("server", "replicas", 2),
     ):
-        folder = tmp_path / f"{node}.{key}"
-        shutil.copytree(one_run(runs, "chain1", 2, 0), folder)
-        data = summary(folder)
-        data[node][key] = value
-        (folder / "summary.json").write_text(json.dumps(data))
-        assert f"differ in {node}.{key}" in refused(capsys, a, folder)
-
-
-def changed(folder: Path, model: Path, **changes) -> Path:
-    """A copy of a run with other keys in its summary, nodes merged."""
-    shutil.copytree(model, folder)
-    data = summary(folder)
-    for key, value in changes.items():
-        data[key] = data[key] | value if isinstance(data.get(key), dict) else value
-    (folder / "summary.json").write_text(json.dumps(data))
-    return folder
-
-
-def test_the_content_of_a_workload_file_must_be_the_same(runs, capsys, tmp_path):
+        folder = changed(tmp_path / f"{node}.{key}", model, **{node: {key: value}})
+        assert f"differ in {node}.{key}" in refused(capsys, "paired", a, folder)
     file = {"file": "w.csv", "sha256": "a" * 64}
-    a = changed(tmp_path / "a", one_run(runs, "chain4", 2), workload=file)
-    model = one_run(runs, "chain1", 2)
-    b = changed(tmp_path / "b", model, workload=file | {"sha256": "b" * 64})
-    assert "differ in workload.sha256: 'aaaa" in refused(capsys, a, b)
-    b = changed(tmp_path / "old", model, workload={"file": "w.csv"})
-    assert f"differ in workload.sha256: '{'a' * 64}' and not known" in refused(capsys, a, b)
-    b = changed(tmp_path / "same", model, workload=file, ramp=5)
-    assert "differ in ramp: 0 and 5" in refused(capsys, a, b)
+    a = changed(tmp_path / "a", a, workload=file)
+    for at, (work, ramp, said) in enumerate((
+        (file | {"sha256": "b" * 64}, 0, "differ in workload.sha256: 'aaaa"),
+        ({"file": "w.csv"}, 0, f"differ in workload.sha256: '{'a' * 64}' and not known"),
+        (file, 5, "differ in ramp: 0 and 5"),
+    )):  # fmt: skip
+        b = changed(tmp_path / f"b{at}", model, workload=work, ramp=ramp)
+        assert said in refused(capsys, "paired", a, b)
 
 
 def test_settings_have_means_of_their_own_and_rows_their_names(runs, capsys, tmp_path):
@@ -201,11 +187,10 @@ def test_settings_have_means_of_their_own_and_rows_their_names(runs, capsys, tmp
     assert len(keys) == len(rows) == 8
     setting = "server.replicas=2, trace.split=tuning"
     assert (setting, "tuning", "5") in keys
-    assert main(["paired", *map(str, words)]) == 0
-    printed = capsys.readouterr().out
-    assert f"(tuning split) on b300; {setting}" in printed
+    said = printed(capsys, "paired", *words)
+    assert f"(tuning split) on b300; {setting}" in said
     mean = np.sqrt(np.prod([float(row["ratio"]) for row in rows[:2]]))
-    assert printed.count(f"geometric mean of A / B: {mean:.4f}") == 4
+    assert said.count(f"geometric mean of A / B: {mean:.4f}") == 4
 
 
 def test_other_settings_and_sources_of_a_policy_are_no_seeds(runs, capsys, tmp_path):
@@ -229,66 +214,39 @@ def test_rows_of_one_load_say_how_many_requests_they_are_of(runs, capsys, tmp_pa
         parquet.write_table(table.slice(0, 30), short / "requests.parquet")
     words = (tmp_path / "a", tmp_path / "b", "--metric", "tpot", "--resamples", "100")
     assert [row["num_prompts"] for row in paired(capsys, *words)] == ["30", "40"]
-    assert main(["paired", *map(str, words), "--format", "markdown"]) == 0
-    printed = capsys.readouterr().out
-    assert "| concurrency 2, 30 requests | 1 |" in printed
-    assert "| concurrency 2, 40 requests | 1 |" in printed
+    said = printed(capsys, "paired", *words, "--format", "markdown")
+    assert "| concurrency 2, 30 requests | 1 |" in said
+    assert "| concurrency 2, 40 requests | 1 |" in said
 
 
 def test_requests_that_differ_are_refused(runs, capsys, tmp_path):
-    a = one_run(runs, "chain4", 2, 0)
-    b = tmp_path / "b"
-    shutil.copytree(one_run(runs, "chain1", 2, 0), b)
+    a, b = one_run(runs, "chain4", 2, 0), changed(tmp_path / "b", one_run(runs, "chain1", 2, 0))
     table = parquet.read_table(b / "requests.parquet")
     index = table.column_names.index("sequence")
     swapped = table.set_column(index, "sequence", [table["sequence"].to_numpy()[::-1]])
     parquet.write_table(swapped, b / "requests.parquet")
-    assert "differ in sequence of their requests" in refused(capsys, a, b)
+    assert "differ in sequence of their requests" in refused(capsys, "paired", a, b)
     parquet.write_table(table.drop_columns(["window_tokens"]), b / "requests.parquet")
-    assert "no column window_tokens" in refused(capsys, a, b)
+    assert "no column window_tokens" in refused(capsys, "paired", a, b)
     (b / "requests.parquet").write_bytes(b"PAR1")
-    assert "unreadable" in refused(capsys, a, b)
+    assert "unreadable" in refused(capsys, "paired", a, b)
 
 
-def test_sets_that_do_not_match_are_refused(runs, capsys):
+def test_sets_that_do_not_match_are_refused(runs, recorded, capsys, here):
     closed, lone = runs / "chain1/closed", one_run(runs, "chain4", 2, 0)
-    assert "no run of" in refused(capsys, lone, closed)
-    assert "accepted: one policy" in refused(capsys, runs, runs / "chain1")
-    assert "--resamples is 5" in refused(capsys, lone, lone, "--resamples", 5)
-    assert "not a folder" in refused(capsys, lone, runs / "nothing")
-
-
-def test_too_few_requests_for_a_batch(recorded, capsys, here):
     words = [f"trace={recorded}", "max_concurrency=8", "num_prompts=16", "hydra.run.dir=few"]
     assert simulate(words) == 0
-    assert "too few requests for a full batch" in refused(capsys, "few", "few")
+    for said, *words in (
+        ("no run of", lone, closed),
+        ("accepted: one policy", runs, runs / "chain1"),
+        ("--resamples is 5", lone, lone, "--resamples", 5),
+        ("not a folder", lone, runs / "nothing"),
+        ("too few requests for a full batch", "few", "few"),
+    ):
+        assert said in refused(capsys, "paired", *words)
 
 
 # ---------------------------------------------------------------- rejected requests
-
-
-def by_hand(folder: Path, model: Path, seconds: list[float], rejected: list[bool]) -> Path:
-    """Four requests of three prompts that end after `seconds`; rejected ones never do."""
-    shutil.copytree(model, folder)
-    refused, arrival = np.array(rejected), np.array([0.0, 0.0, 1.0, 1.0])
-    tokens = np.where(refused, 0, [11, 11, 21, 21])
-    columns = {
-        "sequence": np.array([3, 5, 5, 8]),
-        "arrival_s": arrival,
-        "first_token_s": np.where(refused, np.nan, arrival),
-        "finish_s": np.where(refused, np.nan, arrival + seconds),
-        "output_tokens": tokens,
-        "measured": ~refused,
-        "window_tokens": tokens,
-        "rejected": refused,
-    }
-    parquet.write_table(pyarrow.table(columns), folder / "requests.parquet")
-    count = int(refused.sum())
-    data = summary(folder) | {"num_prompts": 4, "completed": 4 - count, "rejected": count}
-    data |= {"max_concurrency": 2, "output_throughput": float(tokens.sum() / 3)}
-    data["window"] = {"kind": "full batch", "start_s": 0.0, "end_s": 3.0}
-    (folder / "summary.json").write_text(json.dumps(data))
-    return folder
 
 
 def test_only_requests_that_both_served_are_compared(runs, capsys, tmp_path):
@@ -304,10 +262,8 @@ def test_only_requests_that_both_served_are_compared(runs, capsys, tmp_path):
     # 32 tokens of two clients in 3 s of A, in 1.5 + 2 of B's (its window ends at 3 s).
     assert float(row["a_value"]) == pytest.approx(2 * 32 / 3)
     assert float(row["b_value"]) == pytest.approx(2 * 32 / 3.5)
-    for text in ("table", "markdown"):
-        assert main(["paired", str(a), str(b), "--format", text]) == 0
-        said = "concurrency 2: without 2 of 4 requests, which A or B rejected"
-        assert said in capsys.readouterr().out
+    said = "concurrency 2: without 2 of 4 requests, which A or B rejected"
+    assert said in printed(capsys, "paired", a, b)
 
 
 def test_rejected_requests_that_do_not_add_up_are_refused(runs, capsys, tmp_path):
@@ -315,7 +271,7 @@ def test_rejected_requests_that_do_not_add_up_are_refused(runs, capsys, tmp_path
     a = by_hand(tmp_path / "a", model, [1.0, 1.0, 2.0, 2.0], [False, False, False, True])
     other = [True, True, True, False]
     b = by_hand(tmp_path / "b", model, [1.5, 1.5, 3.0, 1.0], other)
-    assert "no request was served by both" in refused(capsys, a, b)
+    assert "no request was served by both" in refused(capsys, "paired", a, b)
     table = parquet.read_table(a / "requests.parquet")
     for name, column, says in (
         ("rejected", [False] * 4, "0 rejected requests, expected the summary's 1"),
@@ -325,11 +281,11 @@ def test_rejected_requests_that_do_not_add_up_are_refused(runs, capsys, tmp_path
     ):
         changed = table.set_column(table.column_names.index(name), name, [column])
         parquet.write_table(changed, a / "requests.parquet")
-        assert says in refused(capsys, a, b)
+        assert says in refused(capsys, "paired", a, b)
     data = summary(a) | {"rejected": 0, "completed": 4}
     (a / "summary.json").write_text(json.dumps(data))
     parquet.write_table(table, a / "requests.parquet")  # an end is missing, and none was rejected
-    assert "row 3, column finish_s: nan, expected finite" in refused(capsys, a, a)
+    assert "row 3, column finish_s: nan, expected finite" in refused(capsys, "paired", a, a)
 
 
 def test_runs_of_a_cache_that_is_too_small_pair_over_what_fits(recorded, capsys, here):

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import subprocess
 import sys
-from math import exp, inf, nan, sqrt
+from math import exp, inf, log, nan, sqrt
 from pathlib import Path
 
+import numpy as np
 import pytest
+from matplotlib.colors import to_hex
+from matplotlib.patches import Rectangle
 
-from analysis.__main__ import main
 from analysis.figures.draw import Inputs, draw
 from analysis.look import KNOWN
 from analysis.read.validations import read_validation
+from analysis.text.validation import Ahead, ahead
 from real_runner.validating.agreement import (
     errors_of,
     inversions,
@@ -24,9 +25,11 @@ from real_runner.validating.agreement import (
     summarise_cells,
 )
 from real_runner.validating.report import WIDTH, lines, markdown
+from tests.figure_cases import printed, refused, rows_of
 from traces.common.intervals import t_quantile
 
 LOGS = (0.2, 0.3, 0.4)  # mean 0.3, deviation 0.1
+ROOT = Path(__file__).resolve().parents[1]
 FIRST = "request 3, round 7: replayed width 3, live width 2; smallest margin 1.2e-05"
 
 
@@ -235,36 +238,26 @@ def test_report_of_one_repeat_claims_no_noise():
 
 def test_command_writes_figure_and_prints_errors(write, tmp_path, capsys):
     folder, out = write(usual()), tmp_path / "out"
-    assert main([str(folder), "--out", str(out)]) == 0
+    rows = [line.split() for line in printed(capsys, folder, "--out", out).splitlines()]
+    # Deviation 2 % of 100: 4.303 * 2 / sqrt(3) = 5.0 %.
+    expected = ["8", "cast", "yes", "1600.0", "1568.0", "-2.0", "5.0", "-10.0", "+10.0"]
+    assert expected in rows
     names = [f"predicted_vs_live.{kind}" for kind in ("pdf", "png", "svg", "txt")]
     assert sorted(path.name for path in out.iterdir()) == names
-    assert (out / names[0]).read_bytes().startswith(b"%PDF")
-    assert (out / names[1]).read_bytes().startswith(b"\x89PNG")
-    assert b"<svg" in (out / names[2]).read_bytes()
     caption = (out / names[3]).read_text()
     for fact in (
         "pair: small",
         "Card A (cuda, bfloat16)",
         "48 prompts, 3 repeats",
         "profile card_a",
+        "host terms round_s 150 us, fitted on 8 prompts (12 runs)",
+        f"command: python -m analysis {folder} --out",
     ):
         assert fact in caption
-    assert "host terms round_s 150 us, fitted on 8 prompts (12 runs)" in caption
-    assert f"command: python -m analysis {folder} --out" in caption
-    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
-    # Deviation 2 % of 100: 4.303 * 2 / sqrt(3) = 5.0 %.
-    expected = ["8", "cast", "yes", "1600.0", "1568.0", "-2.0", "5.0", "-10.0", "+10.0"]
-    assert expected in rows
-
-
-def test_formats_and_the_file_itself(write, capsys):
-    path = str(write(usual()) / "validation.json")
-    assert main([path, "--no-figures", "--format", "markdown"]) == 0
-    assert "| 8 | cast | yes | 1600.0 | 1568.0 | -2.0 | 5.0 | -10.0 | +10.0 |" in (
-        capsys.readouterr().out
-    )
-    assert main([path, "--no-figures", "--format", "csv"]) == 0
-    first = next(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    words = [folder / "validation.json", "--no-figures"]
+    line = f"| {' | '.join(expected)} |"
+    assert line in printed(capsys, *words, "--format", "markdown")
+    first = rows_of(capsys, *words)[0]
     assert (first["policy"], first["output_throughput"]) == ("autoregressive", "100.0")
     assert float(first["output_throughput_error"]) == pytest.approx(0.03)
     assert (first["draft_ms"], first["draft_ms_predicted"]) == ("1.0", "1.5")
@@ -295,19 +288,12 @@ def test_figure_draws_every_cell(write):
     assert len(points) == 6
     dots = [line.get_ydata()[0] for line in error.get_lines() if line.get_marker() in "os"]
     assert dots == pytest.approx([3, -2, 3] * 2)
-    assert [bar.get_height() for bar in error.patches] == pytest.approx(
-        [2 * 4.303 * 2 / sqrt(3)] * 6
-    )
+    noise = [bar.get_height() for bar in error.patches]
+    assert noise == pytest.approx([2 * 4.303 * 2 / sqrt(3)] * 6)
     assert len(rounds.patches) == 6 * 2 * 3
     assert [bar.get_height() for bar in rounds.patches[:6]] == [1.0, 3.0, 1.0, 1.5, 3.0, 1.0]
     assert [text.get_text() for text in rounds.get_xticklabels()] == ["1", "8"]
-
-
-def test_the_legend_of_rounds_shows_both_colours_of_a_part(write):
-    from matplotlib.colors import to_hex
-    from matplotlib.patches import Rectangle
-
-    *_, rounds = drawn(write(usual())).axes
+    # The legend of rounds shows both colours of a part.
     bars = [to_hex(bar.get_facecolor()) for bar in rounds.patches[:6]]
     assert len(set(bars)) == 6  # live and predicted, each in three colours
     legend = rounds.get_legend()
@@ -366,14 +352,69 @@ def test_bad_commands_are_refused(write, tmp_path, capsys):
     assert "format is None" in refused(capsys, write("[]"))
 
 
-def refused(capsys, *argv: object) -> str:
-    """The one error line of a refused command."""
-    assert main([str(word) for word in argv]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.startswith("error: ")
-    assert err.count("\n") == 1
-    return err
+# ---------------------------------------------------------------- who was ahead
+
+
+def ahead_of(folder: Path, *cells: dict) -> Ahead | None:
+    path = folder / "validation.json"
+    path.write_text(json.dumps(validation(*cells)))
+    return ahead(read_validation(path))
+
+
+def test_ratios_of_the_fastest_by_hand(tmp_path):
+    """Ahead at 1 by 1 and 1.21 in two repeats, behind at 4 by 0.9 in both; predicted 1.2 and 1."""
+    cells = [
+        cell("cast", [100.0, 121.0], 120.0, 1),
+        cell("autoregressive", [100.0, 100.0], 100.0, 1),
+        cell("fixed_tree", [50.0, 50.0], 50.0, 1),
+        cell("cast", [180.0, 180.0], 200.0, 4),
+        cell("autoregressive", [200.0, 200.0], 200.0, 4),
+        cell("fixed_tree", [50.0, 50.0], 50.0, 4),
+    ]
+    found = ahead_of(tmp_path, *cells)
+    assert found.policy == "autoregressive"  # sqrt(1.1 x 0.9) = 0.995 of it
+    first, last = found.over_all
+    assert (first.over, last.over) == ("cast", "fixed_tree")
+    assert first.live == pytest.approx(1 / sqrt(1.1 * 0.9))
+    # The log ratios of the repeats are log(1.21) / 2 apart: deviation / sqrt(2) is half of that.
+    width = 12.7062 * log(1.21) / 4
+    assert log(first.high / first.live) == pytest.approx(width, rel=1e-4)
+    assert log(first.live / first.low) == pytest.approx(width, rel=1e-4)
+    assert first.predicted == pytest.approx(1 / sqrt(1.2))
+    assert last.live == last.low == last.high == pytest.approx(sqrt(8))
+    assert found.at[1].over == "cast"
+    assert found.at[1].live == pytest.approx(1 / 1.1)
+    assert found.at[4].live == pytest.approx(1 / 0.9)
+
+
+def test_no_ratios_where_loads_differ(tmp_path):
+    cells = [cell("cast", [1.0, 1.0], 1.0, 1), cell("treespark", [1.0, 1.0], 1.0, 4)]
+    assert ahead_of(tmp_path, *cells) is None
+
+
+def test_the_shipped_run_says_what_is_written_about_it():
+    """docs/RESULTS.md, against numpy on the file."""
+    path = ROOT / "real_runner/measured/validation.json"
+    cells = json.loads(path.read_text())["cells"]
+    live = {
+        (one["policy"], one["concurrency"]): np.log(one["measured"]["output_throughput"])
+        for one in cells
+    }
+    found = ahead(read_validation(path))
+    assert found.policy == "priced_survival"
+    readme = " ".join((ROOT / "docs/RESULTS.md").read_text().split())
+    for one in found.over_all[:2]:
+        rows = np.mean([live["priced_survival", n] - live[one.over, n] for n in (1, 4, 16)], axis=0)
+        assert one.live == pytest.approx(np.exp(rows.mean()))
+        assert f"({one.low:.3f} to {one.high:.3f}; " in readme
+    assert f"{found.at[16].live:.3f} times plain decoding" in readme
+    rates = [
+        (one["predicted"]["output_throughput"], np.mean(one["measured"]["output_throughput"]))
+        for one in cells
+    ]
+    error = [abs(predicted / measured - 1) for predicted, measured in rates]
+    worst = f"{100 * np.median(error):.1f} % in the median and {100 * max(error):.1f} % at worst"
+    assert f"throughput off by {worst}" in readme
 
 
 def test_reports_load_neither_torch_nor_analysis():
