@@ -12,7 +12,6 @@ from simulator.calibration.chain import (
     calibrated_chain,
     chain_edges,
     fit_margins,
-    mean_survival,
     sequential_scaling,
 )
 from simulator.calibration.maps import ece
@@ -154,7 +153,6 @@ def test_a_confidence_head_is_scaled_on_the_calibration_split():
         assert ece(np.exp(table.score[anchors, depth]), label) == pytest.approx(after, abs=1e-9)
         raw = lab.table(ScoredChain("confidence")).score[anchors, depth]
         assert ece(np.exp(raw), label) == pytest.approx(before, abs=1e-9)
-    assert mean_survival(lab, order) == pytest.approx(np.exp(table.score[anchors]).mean(0))
     unscaled, said = calibrated_chain(lab, scaled=False)
     assert unscaled == ScoredChain("confidence")
     assert said == {"draws": "fixed", "evidence": "confidence"}

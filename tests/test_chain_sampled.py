@@ -9,11 +9,9 @@ from simulator.calibration.chain import calibrated_chain
 from simulator.calibration.maps import ece
 from simulator.orders.families.sampled import SampledOrder
 from simulator.orders.families.scored_chain import ScoredChain
-from simulator.policies.adaptive_verification import AdaptiveVerification
-from simulator.policies.dspark import DSpark
 from simulator.policy import Lab
 from tests.confidence import with_confidence
-from tests.policy_lab import make_lab, make_step, prepared
+from tests.policy_lab import make_lab
 from tests.synthetic import make_hidden, make_pool
 
 DEPTHS, TEMPERATURE = 5, 0.8
@@ -71,15 +69,3 @@ def test_scaling_labels_are_those_of_the_chain_that_is_drawn(lab, kind):
             assert ece(survival, hit) == pytest.approx(error, abs=1e-9)
         after[draws] = fit["ece_after"]
     assert after["sampled"] != after["fixed"]
-
-
-@pytest.mark.parametrize("make", [DSpark, AdaptiveVerification])
-def test_schedulers_run_on_sampled_chains(lab, make):
-    policy = prepared(make(), lab)
-    for batch in (1, 6):
-        anchors = lab.recording.anchors_of(split="report")[:batch]
-        widths = policy.allocate(make_step(lab, policy.order, anchors))
-        assert widths.shape == (batch,)
-        assert np.all((widths >= 0) & (widths <= DEPTHS))
-    policy = prepared(DSpark(threshold=0.4), lab)
-    assert policy.allocate(make_step(lab, policy.order, anchors)).max() <= DEPTHS

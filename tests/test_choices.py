@@ -76,15 +76,6 @@ def test_a_shared_budget_is_the_same_wherever_it_starts(rows, most, budget, star
     assert work.width.tolist() == counted(expected, len(score))
 
 
-def test_ties_go_to_the_first_requests_or_by_depth():
-    score = np.log(np.array([[0.5, 0.25], [0.5, 0.25], [0.9, 0.25]]))
-    size, depth = np.array([2, 2, 2]), np.array([[1, 2], [1, 2], [1, 1]])
-    # .9, .5, .5, then three nodes of .25: the first request's, then the second's
-    found = [top_widths(score, size, budget).tolist() for budget in (3, 4, 5)]
-    assert found == [[1, 1, 1], [2, 1, 1], [2, 2, 1]]
-    assert top_widths(score, size, 4, depth).tolist() == [1, 1, 2]
-
-
 def test_nodes_of_probability_zero_still_count():
     score = np.array([[-1.0, -np.inf], [-np.inf, -np.inf]])
     assert top_widths(score, np.array([2, 1]), 2).tolist() == [2, 0]

@@ -90,14 +90,6 @@ def test_the_file_of_another_table_is_not_taken(recordings, counted):
     assert len(counted) == 3
 
 
-def test_a_floor_is_another_table(recordings, counted):
-    recording = recordings["pool"]
-    whole = order_table(BestFirstOrder(nodes=9), recording)
-    cut = order_table(BestFirstOrder(nodes=9, floor=-3.0), recording)
-    assert len(counted) == 2
-    assert cut.size.sum() < whole.size.sum()
-
-
 def test_a_folder_that_cannot_be_written_is_no_error(recordings, counted, monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("SPECSIM_CACHE", str(tmp_path / "file"))

@@ -10,8 +10,13 @@ import pytest
 from simulator.cost import LatencyProfile, StepCost, VerifyRow, find_profile
 from simulator.policies.priced_survival import accounts, attention_s
 from simulator.policies.priced_survival.accounts import LONGEST, MOST, NODES, REST, new_accounts
-from simulator.policies.priced_survival.token_worth import AHEAD, _rounds_ahead, _slope, expected
-from simulator.policies.priced_survival.tpot import TpotWeights
+from simulator.policies.priced_survival.token_worth import (
+    AHEAD,
+    TpotWeights,
+    _rounds_ahead,
+    _slope,
+    expected,
+)
 from simulator.policies.shared.choices import FIRST, RATE, WORTH, best_nodes, work_of
 from simulator.policy import Draft, Load, Outcome, Step
 

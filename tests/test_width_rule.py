@@ -20,36 +20,26 @@ SURVIVAL = np.array([0.9, 0.6, 0.5, 0.3, 0.25, 0.22, 0.2, 0.19, 0.18, 0.17, 0.1]
 STEP_S = np.array([10.0] * 4 + [12.0] * 7 + [14.0])
 
 
-def test_four_masses_stop_at_two():
+STOPS = [
     # l(1) = 1 + .25 * 2 = 1.5, threshold .25 * 1.5 / 1.5 = .25 <= .3: node 2 is added.
-    # l(2) = 1.75, threshold .25 * 1.8 / 1.75 = .2571 > .2: node 3 is not.
-    assert stop_width(np.array([0.5, 0.3, 0.2, 0.1]), 1.0, 0.25) == 2
+    # l(2) = 1.75, threshold .25 * 1.8 / 1.75 = .257142... > .2: node 3 is not.
+    ([0.5, 0.3, 0.2, 0.1], 0.25, 0.0, 2),
+    ([0.5, 0.3, 0.2572], 0.25, 0.0, 3),
+    ([0.5, 0.3, 0.2571], 0.25, 0.0, 2),
+    # A mass equal to its threshold is admitted: .25 * (.5 + 1) / (1 + .25 * 2) = .25 exactly.
+    ([0.5, 0.25], 0.25, 0.0, 2),
+    ([0.5, np.nextafter(0.25, 0)], 0.25, 0.0, 1),
+    ([0.0, 0.0], 1.0, 0.0, 1),  # the first node is never questioned
+    # A draft costs: l(2) = .5 + 1.75 = 2.25, threshold .25 * 1.8 / 2.25 = .2: node 3 is added.
+    ([0.5, 0.3, 0.2 + 1e-12, 0.1], 0.25, 0.5, 3),
+    ([0.0] * 20, 0.0, 0.0, 20),  # a flat or falling line never stops
+    ([0.0] * 20, -0.01, 0.0, 20),
+]
 
 
-@pytest.mark.parametrize(("third", "stop"), [(0.2572, 3), (0.2571, 2)])
-def test_threshold_after_two_nodes_is_2571(third, stop):
-    # .25 * 1.8 / 1.75 = .257142...; a mass equal to its threshold is admitted (next test).
-    assert stop_width(np.array([0.5, 0.3, third]), 1.0, 0.25) == stop
-
-
-def test_a_mass_equal_to_its_threshold_is_admitted():
-    # At N = 1: .25 * (.5 + 1) / (1 + .25 * 2) = .25 exactly, in binary too.
-    assert stop_width(np.array([0.5, 0.25]), 1.0, 0.25) == 2
-    assert stop_width(np.array([0.5, np.nextafter(0.25, 0)]), 1.0, 0.25) == 1
-
-
-def test_first_node_is_never_questioned():
-    assert stop_width(np.array([0.0, 0.0]), 1.0, 1.0) == 1
-
-
-def test_a_draft_cost_lowers_the_threshold():
-    # l(2) = .5 + 1.75 = 2.25, threshold .25 * 1.8 / 2.25 = .2 exactly: node 3 is added.
-    assert stop_width(np.array([0.5, 0.3, 0.2 + 1e-12, 0.1]), 1.0, 0.25, draft_ms=0.5) == 3
-
-
-@pytest.mark.parametrize("slope", [0.0, -0.01])
-def test_a_flat_or_falling_line_never_stops(slope):
-    assert stop_width(np.zeros(20), 1.0, slope) == 20
+@pytest.mark.parametrize(("rho", "slope", "draft_ms", "stop"), STOPS)
+def test_nodes_are_added_while_their_mass_is_worth_their_share(rho, slope, draft_ms, stop):
+    assert stop_width(np.array(rho), 1.0, slope, draft_ms) == stop
 
 
 def test_published_probe_and_curve():

@@ -144,9 +144,3 @@ def calibrated_chain(
     maps, pooled = fit_margins(*chain_edges(lab.table(ScoredChain("margin")), anchors))
     said |= {"evidence": "margin", "margin_maps": [list(pair) for pair in maps]}
     return ScoredChain("margin", maps), said | {"depths_with_pooled_map": list(pooled)}
-
-
-def mean_survival(lab: Lab, order: Order) -> np.ndarray:
-    """Mean estimated survival by depth over the calibration split: (length,), falling."""
-    score = lab.table(order).score[fitting_anchors(lab, "calibration")]
-    return np.exp(score).mean(axis=0)

@@ -132,7 +132,22 @@ def read_calibration(
     of the same content that states another temperature is no calibration of either.
     """
     path = Path(path)
-    calibration = _read(path)
+    try:
+        data = loads(path.read_text(encoding="utf-8"), constants=False)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}; accepted: a {FORMAT} file") from None
+    except ValueError as error:
+        raise InputError(f"{path}: not JSON: {' '.join(str(error).split())}") from None
+    found = read(CalibrationFile, data, where=str(path))
+    source = found.recording
+    size = (found.order.nodes, found.order.branch)
+    calibration = Calibration(
+        fit=Fit(source.name, source.content_hash, source.temperature, *size),
+        platt=Platt(found.platt.a, found.platt.b),
+        edge_map=found.edge_map,
+        path=found.path_map,
+        source=str(path),
+    )
     fit = calibration.fit
     if recording is None:
         return calibration
@@ -150,22 +165,3 @@ def read_calibration(
             " or this one with force_calibration: true"
         )
     return replace(calibration, forced_from=fit.recording)
-
-
-def _read(path: Path) -> Calibration:
-    try:
-        data = loads(path.read_text(encoding="utf-8"), constants=False)
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}; accepted: a {FORMAT} file") from None
-    except ValueError as error:
-        raise InputError(f"{path}: not JSON: {' '.join(str(error).split())}") from None
-    found = read(CalibrationFile, data, where=str(path))
-    source = found.recording
-    size = (found.order.nodes, found.order.branch)
-    return Calibration(
-        fit=Fit(source.name, source.content_hash, source.temperature, *size),
-        platt=Platt(found.platt.a, found.platt.b),
-        edge_map=found.edge_map,
-        path=found.path_map,
-        source=str(path),
-    )

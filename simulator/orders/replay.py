@@ -56,19 +56,14 @@ def replay(
         live = live[at[live] < end[live]]
     visits = np.concatenate(visits, axis=1) if visits else np.zeros((2, 0), np.int64)
     who, anchors = visits[:, np.argsort(visits[0], kind="stable")]
-    return _sums(table, recording, sequences, who, anchors, accepted[anchors])
-
-
-def _sums(table, recording, sequences, who, anchors, accepted) -> Replay:
-    count, depths = len(sequences), table.depths
-    reached = np.zeros((count, depths + 1), dtype=np.int64)  # rounds by accepted tokens
-    np.add.at(reached, (who, accepted), 1)
+    reached = np.zeros((len(sequences), table.depths + 1), dtype=np.int64)  # rounds by accepted
+    np.add.at(reached, (who, accepted[anchors]), 1)
     at_least = reached[:, ::-1].cumsum(axis=1)[:, ::-1]  # (S, D + 1)
     return Replay(
         sequences=sequences,
         rounds=at_least[:, 0],
         tokens=recording.anchor_counts[sequences],
-        accepted=reached @ np.arange(depths + 1),
+        accepted=reached @ np.arange(table.depths + 1),
         depth_hits=at_least[:, 1:],
         anchors=anchors,
     )
@@ -95,16 +90,12 @@ def prefix_mass(table: OrderTable, anchors: np.ndarray) -> np.ndarray:
 
 
 def _check_width(table: OrderTable, width: int | np.ndarray) -> None:
-    if isinstance(width, np.ndarray) and width.ndim:
-        whole = width.shape == table.anchors.shape and np.issubdtype(width.dtype, np.integer)
-        if not whole or width.min() < 0 or width.max() > table.max_nodes:
-            raise InputError(
-                f"widths of shape {width.shape}, accepted: {table.anchors.shape} integers in "
-                f"0..{table.max_nodes} for this order"
-            )
-        return
-    is_int = isinstance(width, int | np.integer) and not isinstance(width, bool)
-    if not is_int or not 0 <= width <= table.max_nodes:
+    kind = np.asarray(width)
+    shapes = ((), table.anchors.shape)
+    if kind.shape not in shapes or kind.dtype.kind not in "iu" or isinstance(width, bool):
         raise InputError(
-            f"width: {width!r}, accepted: an integer in 0..{table.max_nodes} for this order"
+            f"width: {width!r}, accepted: an integer, or {table.anchors.shape} of them, in "
+            f"0..{table.max_nodes}"
         )
+    if kind.min() < 0 or kind.max() > table.max_nodes:
+        raise InputError(f"width: {width!r}, accepted: 0..{table.max_nodes} for this order")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from simulator.calibration.chain import DRAWS, calibrated_chain, mean_survival
+from simulator.calibration.chain import DRAWS, calibrated_chain
+from simulator.calibration.lab import fitting_anchors
 from simulator.policies.checks import choice
 from simulator.policies.shared.choices import RATE
 from simulator.policies.shared.rules import best_of_batch, top_widths
@@ -31,7 +32,8 @@ class AdaptiveVerification(Policy):
 
     def prepare(self, lab: Lab) -> None:
         self.order, self._fit = calibrated_chain(lab, self.draws)
-        self._usual = np.log(mean_survival(lab, self.order))  # (M,)
+        seen = lab.table(self.order).score[fitting_anchors(lab, "calibration")]
+        self._usual = np.log(np.exp(seen).mean(axis=0))  # (M,)
         self._last = (np.zeros(0, np.int64), np.zeros((0, len(self._usual))))
 
     def allocate(self, step: Step) -> np.ndarray:

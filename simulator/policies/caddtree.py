@@ -97,7 +97,7 @@ class CaDDTree(Policy):
         self._contexts = np.unique([row.kv_prefix_tokens for row in rows])
         self._cost.width_probe()  # refuses a profile that has no lone request
         for context in self._contexts:  # or none that is small enough
-            self._probed(context)
+            probed(self._cost, context, 1, PROFILED)
         counts = np.arange(resolved.nodes + 1)
         self._packed = np.maximum(counts, 1) if self.quirks else counts + 1
         self._fit = {"scores": scores, "rank_cap": resolved.branch}
@@ -105,18 +105,15 @@ class CaDDTree(Policy):
     def verify_s(self, batch: int) -> np.ndarray:
         """Fitted C_v of 0..nodes nodes per request: (contexts, nodes + 1) seconds."""
         if batch not in self._curves:
-            fits = [self._fitted(batch, context)(self._packed) for context in self._contexts]
+            fits = []
+            for context in self._contexts:
+                packed, ms = probed(self._cost, context, 1, PROFILED)
+                seconds = ms * 1e-3
+                if batch > 1:
+                    seconds = self._cost.verify_curve_s(batch, batch * packed, context)
+                fits.append(fit_convex(packed, seconds)(self._packed))
             self._curves[batch] = np.array(fits)
         return self._curves[batch]
-
-    def _fitted(self, batch: int, context: int):
-        packed, ms = self._probed(context)
-        if batch == 1:
-            return fit_convex(packed, ms * 1e-3)
-        return fit_convex(packed, self._cost.verify_curve_s(batch, batch * packed, context))
-
-    def _probed(self, context: int) -> tuple[np.ndarray, np.ndarray]:
-        return probed(self._cost, context, 1, PROFILED)
 
     def allocate(self, step: Step) -> np.ndarray:
         context, batch = step.load.context, step.batch if self.batch_term else 1
@@ -124,7 +121,11 @@ class CaDDTree(Policy):
         draft_s = np.array([self._cost.draft_s(batch, x) for x in context.tolist()])
         survival, step_s = np.exp(step.draft.score), draft_s[:, None] + verify_s
         width = np.minimum(first_stop_widths(survival, step_s), step.draft.size)
-        self._count_near(survival, step_s, width)
+        rate = (1 + np.cumsum(survival, axis=1)) / step_s[:, 1:]
+        rate = np.concatenate([1 / step_s[:, :1], rate], axis=1)  # (batch, nodes + 1)
+        asked = np.arange(survival.shape[1]) <= width[:, None]
+        near = asked & (np.abs(rate[:, 1:] / rate[:, :-1] - 1) < NEAR)
+        self.near_threshold += int(np.count_nonzero(near.any(axis=1)))
         return width
 
     def _at(self, curves: np.ndarray, context: np.ndarray) -> np.ndarray:
@@ -133,13 +134,6 @@ class CaDDTree(Policy):
         low = place.astype(int)
         high = np.minimum(low + 1, len(curves) - 1)
         return curves[low] + (place - low)[:, None] * (curves[high] - curves[low])
-
-    def _count_near(self, survival, step_s, width) -> None:
-        rate = (1 + np.cumsum(survival, axis=1)) / step_s[:, 1:]
-        rate = np.concatenate([1 / step_s[:, :1], rate], axis=1)  # (batch, nodes + 1)
-        asked = np.arange(survival.shape[1]) <= width[:, None]
-        near = asked & (np.abs(rate[:, 1:] / rate[:, :-1] - 1) < NEAR)
-        self.near_threshold += int(np.count_nonzero(near.any(axis=1)))
 
     def describe(self) -> dict:
         return self._fit

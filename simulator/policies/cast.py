@@ -6,8 +6,6 @@ mass of the N-th node. In a batch, all requests share a budget fixed by hand.
 
 from __future__ import annotations
 
-import numpy as np
-
 from simulator.calibration.lab import fitting_anchors
 from simulator.orders.families.marginal import marginal_scores
 from simulator.orders.replay import prefix_mass
@@ -64,30 +62,25 @@ class Cast(RulePolicy):
         fixed = isinstance(self.width, int)
         widest = self.width if fixed else DEPLOYED_WIDTHS[-1]
         self.order = BestFirstOrder(scores=scores, nodes=max(widest, self.max_nodes), branch=8)
-        rule = self._measured if self.width == MEASURED else self._line
-        self._fit = {"width": self.width} if fixed else rule(lab, self._masses(lab))
+        self._fit = {"width": self.width} if fixed else self._chosen(lab)
         self._fit["scores"] = scores
 
-    def _masses(self, lab: Lab) -> np.ndarray:
-        if self.mass_curve == "published":
-            return published_mass_curve()
-        return prefix_mass(lab.table(self.order), fitting_anchors(lab, "tuning"))
-
-    def _draft_ms(self, lab: Lab) -> float:
-        return lab.cost.draft_s(1, PROBE_CONTEXT) * 1e3 if self.charge_draft else 0.0
-
-    def _line(self, lab: Lab, rho: np.ndarray) -> dict:
-        profile = lab.cost.profile.described
-        c0_ms, c1_ms = fit_line(*lab.cost.width_probe(PROBE_CONTEXT), profile)
-        stop = stop_width(rho, c0_ms, c1_ms, self._draft_ms(lab))
-        fit = {"c0_ms": c0_ms, "c1_ms": c1_ms, "stop": stop, "mass_curve": self.mass_curve}
-        return fit | {"width": deploy_width(stop)}
-
-    def _measured(self, lab: Lab, rho: np.ndarray) -> dict:
+    def _chosen(self, lab: Lab) -> dict:
+        """The width of a lone request, and how it was found."""
         packed, ms = lab.cost.width_probe(PROBE_CONTEXT)
-        draft_ms, profile = self._draft_ms(lab), lab.cost.profile.described
-        width, rate = measured_width(rho, packed, ms, draft_ms, profile)
-        return {"width": width, "tokens_per_ms": rate, "mass_curve": self.mass_curve}
+        draft_ms = lab.cost.draft_s(1, PROBE_CONTEXT) * 1e3 if self.charge_draft else 0.0
+        profile, said = lab.cost.profile.described, {"mass_curve": self.mass_curve}
+        if self.mass_curve == "published":
+            rho = published_mass_curve()
+        else:
+            rho = prefix_mass(lab.table(self.order), fitting_anchors(lab, "tuning"))
+        if self.width == MEASURED:
+            width, rate = measured_width(rho, packed, ms, draft_ms, profile)
+            return {"width": width, "tokens_per_ms": rate} | said
+        c0_ms, c1_ms = fit_line(packed, ms, profile)
+        stop = stop_width(rho, c0_ms, c1_ms, draft_ms)
+        line = {"c0_ms": c0_ms, "c1_ms": c1_ms, "stop": stop}
+        return line | said | {"width": deploy_width(stop)}
 
     def rule(self, batch: int) -> FixedWidth | SharedBudget:
         if batch == 1:

@@ -61,24 +61,20 @@ def _check_targets(value: Any) -> None:
 
 def _reason(target: str, settings: Mapping[str, Any], error: Exception) -> str:
     """The first InputError behind `error`, else its first cause, in one line."""
+    from hydra.utils import get_object
+
     cause = error.__cause__
     while cause is not None and not isinstance(cause, InputError) and cause.__cause__ is not None:
         cause = cause.__cause__
     if isinstance(cause, InputError):
         ours = isinstance(cause, OrderError) and cause.field in settings
         return str(cause.under("policy") if ours else cause)
-    strange = _unknown_setting(target, settings) if isinstance(cause, TypeError) else None
-    return strange or f"policy._target_ {target!r}: {' '.join(str(cause or error).split())}"
-
-
-def _unknown_setting(target: str, settings: Mapping[str, Any]) -> str | None:
-    """What to say about the first setting that the class does not take, None if it takes all."""
-    from hydra.utils import get_object
-
-    accepted = inspect.signature(get_object(target)).parameters
-    strange = [key for key in settings if key not in accepted and not key.startswith("_")]
-    names = [f"policy.{name}" for name in accepted]
-    return unknown(f"policy.{strange[0]}", names) if strange else None
+    if isinstance(cause, TypeError):
+        accepted = inspect.signature(get_object(target)).parameters
+        strange = [key for key in settings if key not in accepted and not key.startswith("_")]
+        if strange:
+            return unknown(f"policy.{strange[0]}", [f"policy.{name}" for name in accepted])
+    return f"policy._target_ {target!r}: {' '.join(str(cause or error).split())}"
 
 
 def named_refusal(error: InputError, node: Mapping[str, Any]) -> InputError:

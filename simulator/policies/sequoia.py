@@ -10,7 +10,7 @@ import numpy as np
 from simulator.calibration.lab import fitting_anchors
 from simulator.orders.families.shaped import ShapeOrder, realised_ranks
 from simulator.policies.checks import node_count, whole
-from simulator.policies.shared.rules import FixedWidth, RulePolicy
+from simulator.policies.shared.rules import FixedWidth, RulePolicy, even_step_s
 from simulator.policy import Lab
 
 
@@ -98,25 +98,20 @@ class Sequoia(RulePolicy):
         """(packed tokens, layers) of a live batch: the cheapest token, smaller among equals."""
         if batch not in self._chosen:
             tokens = self._trees.tokens[:, 2:]  # (layers + 1, nodes)
-            step_s = [self._step_s(batch, packed) for packed in range(2, self.nodes + 2)]
+            step_s = [
+                even_step_s(self._cost, batch, packed, self._context, ordered=batch * (packed - 1))
+                for packed in range(2, self.nodes + 2)
+            ]
             rate = tokens / np.array(step_s)  # one pass drafts every layer, so depth costs nothing
             packed = int(rate.max(axis=0).argmax())
             self._chosen[batch] = packed + 2, int(rate[:, packed].argmax())
         return self._chosen[batch]
 
-    def _step_s(self, batch: int, packed: int) -> float:
-        every, context = np.full(batch, packed), np.full(batch, self._context)
-        ordered = batch * (packed - 1)
-        return self._cost.step(every, context, drafted=True, tree=True, ordered=ordered).total_s
-
-    def _tree_at(self, batch: int) -> ShapeOrder:
+    def rule(self, batch: int) -> FixedWidth:
         size = self.size_at(batch)
         if size not in self._orders:
             self._orders[size] = ShapeOrder(*self._trees.tree(*size))
-        return self._orders[size]
-
-    def rule(self, batch: int) -> FixedWidth:
-        return FixedWidth(self._tree_at(batch))
+        return FixedWidth(self._orders[size])
 
     def describe(self) -> dict:
         sizes = [1 << i for i in range(self._max_batch.bit_length())]

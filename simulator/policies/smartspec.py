@@ -7,7 +7,7 @@ One length k per batch. A request whose tokens are accepted with probability alp
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
@@ -17,8 +17,6 @@ from simulator.cost import StepCost
 from simulator.orders.specs import ChainOrder
 from simulator.policies.checks import choice, probability, whole
 from simulator.policy import Lab, Load, Outcome, Policy, Step
-
-_FITS = ("fixed_s", "per_context_token_s", "per_batched_token_s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +31,6 @@ class Line:
         """Seconds at the context of all requests together, and tokens in the forward pass."""
         rest = self.fixed_s + self.per_context_token_s * context_tokens
         return rest + self.per_batched_token_s * batched_tokens
-
-    def described(self) -> dict[str, float]:
-        return {name: getattr(self, name) for name in _FITS}
 
 
 def verify_line(cost: StepCost) -> Line:
@@ -114,18 +109,16 @@ class SmartSpec(Policy):
     def _step_s(self, load: Load) -> np.ndarray:
         """Seconds of a step by length: (max_length + 1,)."""
         if self.cost == "measured":
-            return np.array([self._measured_s(load, int(k)) for k in self._lengths])
+            step_s = []
+            for length in self._lengths.tolist():
+                drafted, packed = length > 0, np.full(load.batch, length + 1)
+                terms = {"drafted": drafted, "ordered": load.batch * self._depths * drafted}
+                step_s.append(self._price.step(packed, load.context, tree=False, **terms).total_s)
+            return np.array(step_s)
         context = float(load.context.sum())
         verify_s = self._target.at(context, load.batch * (self._lengths + 1))
         draft_s = self._drafter.at(context, load.batch)
         return np.maximum(verify_s + np.where(self._lengths > 0, draft_s, 0.0), 1e-9)
-
-    def _measured_s(self, load: Load, length: int) -> float:
-        packed, drafted = np.full(load.batch, length + 1), length > 0
-        ordered = load.batch * self._depths if drafted else 0
-        return self._price.step(
-            packed, load.context, drafted=drafted, tree=False, ordered=ordered
-        ).total_s
 
     def allocate(self, step: Step) -> np.ndarray:
         return np.minimum(step.draft.size, self._chosen)  # (batch,)
@@ -146,5 +139,5 @@ class SmartSpec(Policy):
         start = self._usual[0] / max(self._usual[1], 1e-9)
         fit = {"cost": self.cost, "alpha_at_start": start}
         if self.cost == "affine":
-            fit |= {"verify": self._target.described(), "draft": self._drafter.described()}
+            fit |= {"verify": asdict(self._target), "draft": asdict(self._drafter)}
         return fit

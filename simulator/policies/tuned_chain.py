@@ -8,7 +8,7 @@ from simulator.calibration.lab import fitting_sequences
 from simulator.orders.replay import replay
 from simulator.orders.specs import ChainOrder
 from simulator.policies.checks import whole
-from simulator.policies.shared.rules import FixedWidth, Plain, RulePolicy
+from simulator.policies.shared.rules import FixedWidth, Plain, RulePolicy, even_step_s
 from simulator.policy import Lab
 
 
@@ -36,14 +36,13 @@ class TunedChain(RulePolicy):
     def length_at(self, batch: int) -> int:
         """Best length for a live batch; the smaller of equals."""
         if batch not in self._lengths:
-            step_s = [self._step_s(batch, length) for length in range(len(self._rounds))]
+            step_s = [
+                even_step_s(self._cost, batch, length + 1, self._context, length > 0, tree=False)
+                for length in range(len(self._rounds))
+            ]
             # every length commits the same tokens, so total time decides
             self._lengths[batch] = int(np.argmin(self._rounds * step_s))
         return self._lengths[batch]
-
-    def _step_s(self, batch: int, length: int) -> float:
-        packed, context = np.full(batch, length + 1), np.full(batch, self._context)
-        return self._cost.step(packed, context, drafted=length > 0, tree=False).total_s
 
     def rule(self, batch: int) -> FixedWidth | Plain:
         length = self.length_at(batch)

@@ -20,8 +20,7 @@ from simulator.orders.table import OrderTable
 from simulator.policies.checks import choice, node_count, positive
 from simulator.policies.priced_survival import accounts
 from simulator.policies.priced_survival.accounts import BUDGET, PLACES, Pricing, new_accounts
-from simulator.policies.priced_survival.token_worth import expected, fit_worth
-from simulator.policies.priced_survival.tpot import TpotWeights
+from simulator.policies.priced_survival.token_worth import TpotWeights, expected, fit_worth
 from simulator.policies.shared.rules import Priced, View, fixed, top_widths
 from simulator.policy import FITTING, Lab, Load, Outcome, Policy, Step
 
@@ -79,7 +78,8 @@ class PricedSurvival(Policy):
         self._sampled = samples(lab, self._draws)
         self.order, self._alone = (self._order(lab, nodes) for nodes in self._nodes)
         texts = fitting_sequences(lab, "calibration")
-        self._worth = fit_worth(lab, lab.table(self.order), texts, self._survival)
+        self._survivals = partial(survivals, self._calibration.path)
+        self._worth = fit_worth(lab, lab.table(self.order), texts, self._survivals)
         self._longest_rest = partial(longest_rest, lab)
         self._pricing = Pricing(
             accounts=np.zeros((0, PLACES)),
@@ -88,8 +88,8 @@ class PricedSurvival(Policy):
             skip=self._skip,
             local=self.price == "local" and not self._sampled,  # draws must not weigh themselves
             earned=self.price == "lambda",
-            log_widths=np.array([math.log(width) for width in self._worth.widths]),
-            exponents=np.array(self._worth.exponents),
+            log_widths=np.array([math.log(width) for width in self._worth]),
+            exponents=np.array(list(self._worth.values())),
         )
         self._open_accounts(lab.max_batch)
 
@@ -109,10 +109,6 @@ class PricedSurvival(Policy):
             return SampledOrder(temperature=lab.recording.temperature, **shape)
         return BestFirstOrder(**shape)
 
-    def _survival(self, score: np.ndarray, size: np.ndarray) -> np.ndarray:
-        """Calibrated survivals (n, M), 0 beyond a row's end."""
-        return survivals(self._calibration.path, score, size)
-
     def plan(self, load: Load) -> Order | None:
         known = self._open_accounts(load.batch).accounts
         if self._skip and accounts.rests(known, accounts.account_at(load.batch)):
@@ -121,7 +117,7 @@ class PricedSurvival(Policy):
 
     def allocate(self, step: Step) -> np.ndarray:
         draft, batch, pricing = step.draft, step.batch, self._open_accounts(step.batch)
-        survival = self._survival(draft.score, draft.size)  # (B, M)
+        survival = self._survivals(draft.score, draft.size)  # (B, M)
         view = View(step, accounts, survival, "size_step")
         flat, at = view.flat, accounts.account_at(batch)
         view.weight[:] = self._late.of(step.load.request)
@@ -156,15 +152,11 @@ class PricedSurvival(Policy):
         if self._sampled or self._context_aware or self._late.active:
             return None
         pricing = self._open_accounts(batch)
-        return Priced(self._alone if batch == 1 else self.order, pricing, self._tables)
-
-    def _tables(self, table: OrderTable) -> tuple[np.ndarray, np.ndarray]:
-        """Survivals (A, M) and tokens of the stretch (A,) of every anchor."""
-        return _every_survival(self._calibration.path, table)
+        tables = partial(_every_survival, self._calibration.path)
+        return Priced(self._alone if batch == 1 else self.order, pricing, tables)
 
     def describe(self) -> dict:
-        exponents = dict(zip(self._worth.widths, self._worth.exponents, strict=True))
-        return {**self._calibration.describe(), "worth_exponent_by_width": exponents}
+        return self._calibration.describe() | {"worth_exponent_by_width": self._worth}
 
     def notes(self) -> list[str]:
         steps, over, shortest_s = self._pricing.limits.tolist()
@@ -185,6 +177,7 @@ def survivals(path: IsotonicMap, score: np.ndarray, size: np.ndarray) -> np.ndar
 
 @lru_cache(maxsize=2)  # a lone request's, and a batch's: the runs of a sweep share them
 def _every_survival(path: IsotonicMap, table: OrderTable) -> tuple[np.ndarray, np.ndarray]:
+    """Survivals (A, M) and tokens of the stretch (A,) of every anchor."""
     survival = np.zeros(table.score.shape)
     for first in range(0, len(survival), ROWS):
         some = slice(first, first + ROWS)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from simulator.orders.table import OrderTable
 from simulator.policies.shared import choices
 from simulator.policies.shared.choices import Work, work_of
 from simulator.policy import Lab, Load, Policy, Step
+
+if TYPE_CHECKING:
+    from simulator.cost import StepCost
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +182,14 @@ def functions(items: int, module: Any, entry: str = "") -> tuple[SimpleNamespace
     if compiling.worth(items, entry, *FLAT_MODULES):
         return compiling.compiled(*FLAT_MODULES), lambda array: array
     return module, memoryview
+
+
+def even_step_s(
+    cost: StepCost, batch: int, packed: int, context: int, drafted: bool = True, **terms: Any
+) -> float:
+    """Seconds of a step of `packed` tokens of every request, drafted as a tree where it drafts."""
+    tokens, contexts = np.full(batch, packed), np.full(batch, context)
+    return cost.step(tokens, contexts, drafted=drafted, **{"tree": drafted} | terms).total_s
 
 
 def best_of_batch(

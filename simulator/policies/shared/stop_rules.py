@@ -124,15 +124,15 @@ def published_mass_curve(domain: str = "gsm8k") -> np.ndarray:
     return np.array([float(row["mean_prefix_mass"]) for row in rows])
 
 
-def first_stop_widths(survival: np.ndarray, step_s: np.ndarray, base: float = 1.0) -> np.ndarray:
+def first_stop_widths(survival: np.ndarray, step_s: np.ndarray) -> np.ndarray:
     """Width where each request's tokens per second first fail to rise (CaDDTree): (B,).
 
     Args:
         survival: (B, M) non-increasing survival of the nodes. step_s: (B, M + 1) seconds of a step
-            with 0..M of them, or (M + 1,) for all. base: tokens of a step without nodes.
+            with 0..M of them, or (M + 1,) for all.
     """
     gain = np.zeros((len(survival), survival.shape[1] + 1))
     np.cumsum(survival, axis=-1, out=gain[:, 1:])
-    rate = (base + gain) / step_s
+    rate = (1 + gain) / step_s
     stops = rate[:, 1:] <= rate[:, :-1]
     return np.where(stops.any(axis=-1), stops.argmax(axis=-1), stops.shape[-1])
