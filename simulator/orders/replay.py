@@ -90,12 +90,10 @@ def prefix_mass(table: OrderTable, anchors: np.ndarray) -> np.ndarray:
 
 
 def _check_width(table: OrderTable, width: int | np.ndarray) -> None:
-    kind = np.asarray(width)
-    shapes = ((), table.anchors.shape)
-    if kind.shape not in shapes or kind.dtype.kind not in "iu" or isinstance(width, bool):
+    given = np.asarray(width)
+    whole = given.dtype.kind in "iu" and given.shape in ((), table.anchors.shape)
+    if not whole or given.min() < 0 or given.max() > table.max_nodes:
         raise InputError(
-            f"width: {width!r}, accepted: an integer, or {table.anchors.shape} of them, in "
-            f"0..{table.max_nodes}"
+            f"width: {width!r}, accepted: integers in 0..{table.max_nodes} for this order, one or "
+            f"of shape {table.anchors.shape}"
         )
-    if kind.min() < 0 or kind.max() > table.max_nodes:
-        raise InputError(f"width: {width!r}, accepted: 0..{table.max_nodes} for this order")
