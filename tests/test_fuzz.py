@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from contextlib import chdir
 from pathlib import Path
 
 import numpy as np
@@ -21,9 +22,8 @@ from simulator.cli.overrides import overrides_of
 from simulator.cost import read_profile
 from simulator.policies.loading import make_policy
 from simulator.studies.contest.entrants import read_rivals
-from tests.fuzz.guards import inside
+from tests.fuzz.formats import BOMBS
 from tests.fuzz.profiles import make_profile
-from tests.fuzz.trees import BOMBS
 from tests.synthetic import make_pool
 from traces.common.errors import InputError
 from traces.common.json import DEEPEST, loads, read_json
@@ -50,9 +50,10 @@ def test_the_same_seed_damages_the_same_bytes():
     """Whatever order a library hands out a file's arrays in, in this process or another."""
     script = (
         "import hashlib, numpy as np; from safetensors.numpy import save; "
-        "from tests.fuzz.tensors import safetensors_damaged as damaged; "
+        "from tests.fuzz.formats import file_damaged; "
         "data = save({f'x{i}': np.arange(8.0) for i in range(9)}); "
-        "cases = [damaged(data, np.random.default_rng(i)) for i in range(40)]; "
+        "rngs = map(np.random.default_rng, range(40)); "
+        "cases = [file_damaged('x.safetensors', data, rng) for rng in rngs]; "
         "print(hashlib.sha256(b''.join(cases)).hexdigest())"
     )
     words = [sys.executable, "-c", script]
@@ -195,7 +196,7 @@ def test_tables_of_a_latency_file_stay_below_it_or_the_working_folder(tree, monk
             overrides_of(str(file))
     file.write_text(json.dumps({"profile": str(beside)}))
     assert f"++latency.profile={beside}" in overrides_of(str(file))
-    with inside(tree / "out"):
+    with chdir(tree / "out"):
         file.write_text("profile: toy.csv\n")
         assert "++latency.profile=toy.csv" in overrides_of(str(file))
     file.write_text("profile: b300\n")
@@ -222,7 +223,7 @@ def test_a_latency_file_says_plain_things_alone(tmp_path, text):
 
 def test_a_summary_names_shipped_profiles_alone(tmp_path):
     make_profile(tmp_path)
-    with inside(tmp_path):
+    with chdir(tmp_path):
         assert read_profile("toy.csv").name == "toy"
         for name in ("toy", "toy.csv", str(tmp_path / "toy"), "../latency/b300", "b300.draft", ""):
             assert name not in known_profiles()

@@ -11,7 +11,7 @@ from pyarrow import parquet
 
 from simulator.studies.store import Store
 from tests.fuzz import stores
-from tests.fuzz.tensors import joined
+from tests.fuzz.formats import joined
 from tests.studies_cases import OPEN
 from traces.common.columns import COUNTS, read_columns
 from traces.common.errors import InputError

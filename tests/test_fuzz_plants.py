@@ -14,13 +14,12 @@ import numpy as np
 import pytest
 
 from tests.fuzz import cases, run
-from tests.fuzz.cases import ACCEPTED, FAULT, REFUSED, Bench, Target
-from tests.fuzz.guards import alarm
+from tests.fuzz.cases import ACCEPTED, FAULT, REFUSED, Bench, Target, alarm
 from traces.common.errors import InputError
 
 ROOT = Path(__file__).parents[1]
 MOST = 1000  # cases until a fault must have been found
-EARLY = {"manifest": 12, "recording pool": 5}  # seeds that find theirs within a hundred
+EARLY = {"manifest": 2, "recording pool": 5, "recording pool sampled": 1}  # seeds, found soon
 
 
 def _hang(folder: Path) -> None:
@@ -65,12 +64,12 @@ def test_a_reader_that_fails_is_a_fault(tmp_path, monkeypatch, read, says):
     def check(folder, found, good):
         assert found == good
 
-    damage = {"x": lambda data, rng: b"bad"}
+    monkeypatch.setattr(cases, "file_damaged", lambda *words: b"bad")
     is_good = lambda folder: (folder / "x").read_bytes() == b"good"  # noqa: E731
     target = Target(
         "toy",
         lambda folder: (folder / "x").write_bytes(b"good"),
-        damage,
+        ("x",),
         lambda folder: 1 if is_good(folder) else read(folder),
         check,
     )
@@ -111,7 +110,7 @@ def test_a_target_that_refuses_nothing_is_a_fault(monkeypatch, capsys, kinds, st
 
 def test_memory_has_a_limit():
     code = (
-        "from tests.fuzz.guards import limit_memory\n"
+        "from tests.fuzz.cases import limit_memory\n"
         "limit_memory()\n"
         "try:\n    held = bytearray(3 << 30)\n"
         "except MemoryError:\n    print('no more')\n"
@@ -122,9 +121,9 @@ def test_memory_has_a_limit():
 
 def _unsorted(clock, piece, largest_gap_s):
     """`Clock.relative_s` without its check."""
-    if clock._first is None:
-        clock._first = piece.time[0]
-    return (piece.time - clock._first) / clock.per_second
+    if clock.first is None:
+        clock.first = piece.time[0]
+    return (piece.time - clock.first) / clock.source.per_second
 
 
 def _unsafe_yaml(text: str):
@@ -152,8 +151,8 @@ GUTTED = [
     ("recording pool sampled", "traces.recordings.validate._check_anchors", _nothing),
     ("recording tree", "traces.recordings.validate._check_siblings", _nothing),
     ("manifest", "traces.recordings.manifest._check_agree", _nothing),
-    ("workload csv", "traces.workloads.workload_file.Clock.relative_s", _unsorted),
-    ("workload mooncake", "traces.workloads.workload_file.Clock.relative_s", _unsorted),
+    ("workload csv", "traces.workloads.rows.Clock.relative_s", _unsorted),
+    ("workload mooncake", "traces.workloads.rows.Clock.relative_s", _unsorted),
     ("latency profile", "traces.profiles.tables.check_sorted", _nothing),
     ("latency profile", "traces.profiles.header.load_yaml", _unsafe_yaml),
     ("latency=FILE.yaml", "simulator.studies.options.load_yaml", json.loads),

@@ -108,9 +108,12 @@ def test_faults_far_into_a_file(tmp_path):
 @pytest.mark.parametrize(
     ("line", "parts"),
     [
-        ("[1]", ["line 2: is a list of 1", "an object with timestamp"]),
+        ("[1]", ["line 2 is a list of 1", "an object with timestamp"]),
         ('{"timestamp": 1', ["line 2, column 16: malformed JSON"]),
-        ('{"timestamp": 1, "timestamp": 2}', ["line 2: malformed JSON (an object has one key"]),
+        (
+            '{"timestamp": 1, "timestamp": 2}',
+            ["line 2: malformed JSON (an object has the key 'timestamp' twice"],
+        ),
         ('{"timestamp": 1, "input_length": 2}', ["line 2: no key output_length, has 'timestamp'"]),
         ('{"timestamp": NaN, "input_length": 2, "output_length": 3}', ["line 2", "NaN"]),
         ('{"timestamp": "1", "input_length": 2, "output_length": 3}', ["timestamp is '1'"]),
@@ -139,7 +142,7 @@ def test_mooncake(tmp_path, line, parts):
         ("[]", ["no row is kept"]),
         ('{"id": 1}', ["line 1: starts with '{'", "a JSON list"]),
         (SHAREGPT.replace('"gpt"', '"system"'), ["no row is kept (3 with no human turn"]),
-        ("[3]", ["conversation 1: it is 3"]),
+        ("[3]", ["conversation 1 is 3"]),
         ('[{"id": "a"}]', ["conversation 1: no key conversations, has 'id'"]),
         ('[{"conversations": 3}]', ["conversations is 3"]),
         ('[{"conversations": [3]}]', ["a turn is 3"]),

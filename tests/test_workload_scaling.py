@@ -139,12 +139,12 @@ def test_time_options_need_times(tmp_path, option):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"time_scale": 0}, "time_scale is 0; accepted: a number 1e-06 to 1e"),
+        ({"time_scale": 0}, "time_scale is 0; accepted: a number from 1e-06 to 1e"),
         ({"time_scale": float("nan")}, "time_scale is nan"),
         ({"time_scale": "2"}, "time_scale is '2'"),
         ({"max_gap_s": -1.0}, "max_gap_s is -1.0"),
         ({"max_gap_s": float("inf")}, "max_gap_s is inf"),
-        ({"limit": 0}, "limit is 0; accepted: a whole number 1"),
+        ({"limit": 0}, "limit is 0; accepted: a whole number from 1"),
         ({"limit": True}, "limit is True"),
         ({"limit": 2.0}, "limit is 2.0"),
     ],
@@ -157,10 +157,10 @@ def test_options_out_of_range(options, message):
 @pytest.mark.parametrize(
     ("bounds", "message"),
     [
-        ({"max_prompt_tokens": 0}, "max_prompt_tokens is 0; accepted: a whole number 1"),
+        ({"max_prompt_tokens": 0}, "max_prompt_tokens is 0; accepted: a whole number from 1"),
         ({"max_output_tokens": 2.5}, r"max_output_tokens is 2\.5"),
         ({"min_output_tokens": 0}, "min_output_tokens is 0"),
-        ({"min_output_tokens": 9, "max_output_tokens": 8}, "is 8; accepted: a whole number 9 to"),
+        ({"min_output_tokens": 9, "max_output_tokens": 8}, "is 8; accepted: a whole number from 9"),
     ],
 )
 def test_bounds_out_of_range(bounds, message):

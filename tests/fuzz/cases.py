@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import resource
+import signal
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Mapping
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Callable, Iterator
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
@@ -15,28 +17,59 @@ from typing import Any
 
 import numpy as np
 
-from tests.fuzz.guards import Hang, alarm, inside
+from tests.fuzz.damage import pick
+from tests.fuzz.formats import TRAP, file_damaged
 from traces.common.errors import InputError
 
-Damage = Callable[[bytes, np.random.Generator], bytes]
-TRAP = "trapped"  # what code in a file would make, in the working folder
+MOST_S = 5.0  # of computing, in one case
+MOST_BYTES = 2 << 30  # of the process's data
 NO_FILE = 0.02  # share of cases in which the file is none
 REFUSED, ACCEPTED, SAME, FAULT = "refused", "accepted", "unchanged", "FAULT"
+
+
+class Hang(BaseException):
+    """A case took too long; no `except Exception` swallows it."""
+
+
+@contextmanager
+def alarm(seconds: float = MOST_S) -> Iterator[None]:
+    """Raise Hang in the block once it has computed for `seconds`; of the main thread alone.
+
+    Others may use the machine: what counts is this process's time. One that waits, for whatever,
+    is left to who started it.
+    """
+
+    def ring(number: int, frame: object) -> None:
+        raise Hang(f"{seconds:g} s")
+
+    before = signal.signal(signal.SIGPROF, ring)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+
+
+def limit_memory(most: int = MOST_BYTES) -> None:
+    """Let this process hold no more than `most` bytes of data; reserved code does not count."""
+    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
     """Files in a folder, what may be damaged in them, and who reads them.
 
-    make: writes the good files into an empty folder. damage: by a pattern of the file's path, the
-    first that fits; other files stay good. read: what a user would have from the folder; raises
-    InputError, or ends a command with status 2 (`command`). check: asserts what must hold of what
-    was read from a damaged folder, given what the good one gave.
+    make: writes the good files into an empty folder. damage: patterns of the paths of files that
+    are damaged; others stay good. read: what a user would have from the folder; raises InputError,
+    or ends a command with status 2 (`command`). check: asserts what must hold of what was read from
+    a damaged folder, given what the good one gave.
     """
 
     name: str
     make: Callable[[Path], None]
-    damage: Mapping[str, Damage]
+    damage: tuple[str, ...]
     read: Callable[[Path], Any]
     check: Callable[[Path, Any, Any], None]
 
@@ -83,21 +116,19 @@ class Bench:
                 path.unlink(missing_ok=True)  # it may be mapped
                 path.write_bytes(data)
 
-    def damaged_file(self, rng: np.random.Generator) -> tuple[str, bytes]:
-        """One file's name and damaged content."""
-        kinds = {
-            name: next(d for pattern, d in self.target.damage.items() if fnmatch(name, pattern))
-            for name in self.files
-            if any(fnmatch(name, pattern) for pattern in self.target.damage)
-        }
-        name = list(kinds)[int(rng.integers(len(kinds)))]
-        return name, kinds[name](self.files[name], rng)
-
     def play(self, rng: np.random.Generator) -> Outcome:
         """One case."""
-        name, data = self.damaged_file(rng)
+        names = [n for n in self.files if any(fnmatch(n, one) for one in self.target.damage)]
+        name = pick(names, rng)
+        data = file_damaged(name, self.files[name], rng)
         if rng.random() < NO_FILE:
-            put_no_file(self.folder / name, rng)
+            path = self.folder / name
+            path.unlink()
+            kind = pick(("nothing", "folder", "nowhere", path.name), rng)  # links to the last two
+            if kind == "folder":
+                path.mkdir()
+            elif kind != "nothing":
+                path.symlink_to(kind)
         elif data == self.files[name]:
             return Outcome(SAME)
         else:
@@ -105,7 +136,7 @@ class Bench:
             (self.folder / name).write_bytes(data)
         before = set(self.folder.rglob("*"))
         try:
-            with inside(self.folder):
+            with chdir(self.folder):
                 outcome = self._read(before)
             ran = (self.folder / TRAP).exists()
             return Outcome(FAULT, "a file ran code") if ran else outcome
@@ -126,16 +157,6 @@ class Bench:
         except Exception as error:
             return Outcome(FAULT, f"{type(error).__name__}: {str(error)[:200]}: {_place(error)}")
         return Outcome(ACCEPTED)
-
-
-def put_no_file(path: Path, rng: np.random.Generator) -> None:
-    """Nothing in the file's place, a folder, or a link that leads nowhere or to itself."""
-    path.unlink()
-    kind = int(rng.integers(4))
-    if kind == 0:
-        path.mkdir()
-    elif kind < 3:
-        path.symlink_to(("nowhere", path.name)[kind - 1])
 
 
 def _refusal(error: InputError, left: set[Path]) -> Outcome:

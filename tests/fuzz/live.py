@@ -15,8 +15,6 @@ from real_runner.probing.grid import PrefillCell, Samples, StepCell
 from real_runner.probing.store import Store
 from real_runner.serving.prompts import read_prompts
 from tests.fuzz.cases import Target
-from tests.fuzz.tensors import safetensors_damaged
-from tests.fuzz.trees import json_damaged
 
 PROMPTS = """{"prompt": "Why?", "domain": "chat", "max_new_tokens": 8, "seed": 3}
 {"question": "How?", "category": "code"}
@@ -78,18 +76,18 @@ def _check_store(folder: Path, found: Any, good: Any) -> None:
 
 
 TARGETS = [
-    Target("probe store", _make_store, {_STORE: json_damaged}, _read_store, _check_store),
+    Target("probe store", _make_store, (_STORE,), _read_store, _check_store),
     Target(
         "checkpoint",
         _make_checkpoint,
-        {"*.json": json_damaged, "*.safetensors": safetensors_damaged},
+        ("*",),
         lambda folder: open_checkpoint(str(folder), "target"),
         _check_checkpoint,
     ),
     Target(
         "prompts",
         lambda folder: (folder / "prompts.jsonl").write_text(PROMPTS),
-        {"*.jsonl": json_damaged},
+        ("*",),
         lambda folder: read_prompts(folder / "prompts.jsonl"),
         _check_prompts,
     ),

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
+from contextlib import chdir
 from pathlib import Path
 
 from simulator.studies.contest.entrants import Entrant, read_rivals
 from tests.fuzz.cases import Target
-from tests.fuzz.guards import inside
-from tests.fuzz.trees import yaml_damaged
 
 DEPTHS = 4
 RIVALS = {
@@ -31,7 +30,7 @@ def _make(folder: Path) -> None:
 
 
 def _read(folder: Path) -> list[Entrant]:
-    with inside(folder):
+    with chdir(folder):
         return [one for rival in read_rivals("rivals.yaml") for one in rival.entrants(DEPTHS)]
 
 
@@ -44,4 +43,4 @@ def _check(folder: Path, found: list[Entrant], good: list[Entrant]) -> None:
         assert str(one.node["_target_"]).startswith("simulator.")
 
 
-TARGETS = [Target("rivals", _make, {"*.yaml": yaml_damaged}, _read, _check)]
+TARGETS = [Target("rivals", _make, ("*",), _read, _check)]

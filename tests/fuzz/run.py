@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import resource
 import subprocess
 import sys
 import tempfile
@@ -21,8 +22,17 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from tests.fuzz.cases import ACCEPTED, FAULT, REFUSED, Bench, Outcome, Target
-from tests.fuzz.guards import MOST_BYTES, MOST_S, limit_memory, peak_bytes
+from tests.fuzz.cases import (
+    ACCEPTED,
+    FAULT,
+    MOST_BYTES,
+    MOST_S,
+    REFUSED,
+    Bench,
+    Outcome,
+    Target,
+    limit_memory,
+)
 
 ENOUGH = 100  # cases of a target, of which some are accepted and some refused
 STILL_S = 300.0  # without a word from the process, on a clock: it waits for something
@@ -75,7 +85,10 @@ def _child(first: int, last: int, seed: int) -> None:
             except MemoryError:
                 target, outcome = "?", Outcome(FAULT, f"more than {MOST_BYTES >> 20} MiB")
             line = {"case": case, "target": target, "kind": outcome.kind, "text": outcome.text}
-            line |= {"seconds": time.process_time() - started, "peak": peak_bytes()}
+            line |= {
+                "seconds": time.process_time() - started,
+                "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            }
             print(json.dumps(line), file=words, flush=True)
 
 

@@ -29,7 +29,7 @@ def loads(text: str, *, constants: bool = True) -> Any:
         ValueError: one line; for a key given twice and for deep nesting too.
     """
     try:
-        value = (_LENIENT if constants else _STRICT).decode(text.removeprefix(BOM))
+        value = (LENIENT if constants else STRICT).decode(text.removeprefix(BOM))
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
     check_depth(value)
@@ -93,8 +93,8 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number of JSON")
 
 
-_LENIENT = json.JSONDecoder(object_pairs_hook=_object, parse_int=_whole)
-_STRICT = json.JSONDecoder(object_pairs_hook=_object, parse_int=_whole, parse_constant=_no_constant)
+LENIENT = json.JSONDecoder(object_pairs_hook=_object, parse_int=_whole)
+STRICT = json.JSONDecoder(object_pairs_hook=_object, parse_int=_whole, parse_constant=_no_constant)
 
 
 # ---------------- Reading a JSON file whose faults are told in one line.

@@ -13,13 +13,10 @@ from os import PathLike
 from pathlib import Path
 
 from traces.common.errors import InputError
-from traces.workloads.csv import LAYOUTS, CsvFile, listed, read_header
-from traces.workloads.json import MooncakeFile, ShareGptFile
-from traces.workloads.report import WorkloadReport
-from traces.workloads.rows import Rows, Tally
-from traces.workloads.scale import Clip, Scaled, scaled
-from traces.workloads.token_count import token_count
-from traces.workloads.workload_file import RowSource, RowStream, WorkloadFile
+from traces.workloads.csv import LAYOUTS, csv_source, listed, read_header
+from traces.workloads.json import mooncake_source, sharegpt_source, token_count
+from traces.workloads.rows import Rows, RowStream, Tally, WorkloadFile
+from traces.workloads.scale import Clip, Scaled, WorkloadReport, scaled
 
 FORMATS = (*LAYOUTS, "mooncake", "sharegpt")
 _BY_SUFFIX = {".jsonl": "mooncake", ".ndjson": "mooncake", ".json": "sharegpt"}
@@ -46,34 +43,26 @@ def open_workload(
     name = _format_of(path) if format == "auto" else format
     if name == "sharegpt":
         count = token_count(path, characters_per_token, tokenizer)
-        return WorkloadFile(path, name, ShareGptFile.of(path, count))
+        return WorkloadFile(path, name, sharegpt_source(path, count))
     for option, value in (("characters_per_token", characters_per_token), ("tokenizer", tokenizer)):
         if value is not None:
             raise InputError(
                 f"{path}: {option} is {value}, but {name} files count tokens; accepted: none"
             )
-    return WorkloadFile(path, name, _counted(path, name))
-
-
-def _counted(path: Path, name: str) -> RowSource:
-    return MooncakeFile.of(path) if name == "mooncake" else CsvFile.of(path, LAYOUTS[name])
+    source = mooncake_source(path) if name == "mooncake" else csv_source(path, LAYOUTS[name])
+    return WorkloadFile(path, name, source)
 
 
 def _format_of(path: Path) -> str:
     suffix = path.suffix.lower()
     if suffix in _BY_SUFFIX:
         return _BY_SUFFIX[suffix]
-    if suffix == ".csv":
-        return _layout_of(path)
-    read_header(path)  # a missing, empty or packed file is told as such
-    raise InputError(
-        f"{path}: no known suffix; accepted: .csv, {', '.join(_BY_SUFFIX)},"
-        f" or a format of {', '.join(FORMATS)}"
-    )
-
-
-def _layout_of(path: Path) -> str:
-    line, header = read_header(path)
+    line, header = read_header(path)  # a missing, empty or packed file is told as such
+    if suffix != ".csv":
+        raise InputError(
+            f"{path}: no known suffix; accepted: .csv, {', '.join(_BY_SUFFIX)},"
+            f" or a format of {', '.join(FORMATS)}"
+        )
     found = [name for name, layout in LAYOUTS.items() if set(layout.required) <= set(header)]
     if len(found) == 1:
         return found[0]

@@ -14,7 +14,7 @@ import numpy as np
 from traces.common.errors import InputError
 from traces.common.json import first_twice
 from traces.workloads.cells import Column, lines, names, second_texts, shown, whole_texts
-from traces.workloads.rows import CHUNK, Piece
+from traces.workloads.rows import CHUNK, Piece, RowSource
 
 # ---------------- Dates with a time of day, as nanoseconds since 1970.
 
@@ -35,26 +35,23 @@ def date_texts(column: Column) -> np.ndarray:
 
     Decimals beyond microseconds are kept: traces of Azure carry ticks of 100 ns.
     """
-    parts = [_parts(cell) for cell in column.cells]
-    values = _nanoseconds(parts) if all(parts) else None
-    return values if values is not None else column.each(_one_date, np.int64, DATE)
+    values = _nanoseconds(column.cells)
+    if values is not None:
+        return values
+
+    def one(cell: str) -> int | None:
+        found = _nanoseconds([cell])
+        return None if found is None else found[0]
+
+    return column.each(one, np.int64, DATE)
 
 
-def _parts(cell: str) -> tuple[str | None, ...] | None:
-    """Day and second, decimals and zone of a date."""
-    match = _DATE.fullmatch(cell)
-    return match and match.groups()
-
-
-def _one_date(cell: str) -> int | None:
-    parts = _parts(cell)
-    values = _nanoseconds([parts]) if parts else None
-    return None if values is None else values[0]
-
-
-def _nanoseconds(parts: list[tuple[str | None, ...]]) -> np.ndarray | None:
-    """None where one is no date of the calendar, as the 31st of a short month."""
-    seconds, decimals, zones = zip(*parts)
+def _nanoseconds(cells: Sequence[str]) -> np.ndarray | None:
+    """None where one is no date, or none of the calendar, as the 31st of a short month."""
+    found = [_DATE.fullmatch(cell) for cell in cells]
+    if not all(found):
+        return None
+    seconds, decimals, zones = zip(*(match.groups() for match in found))
     try:
         since_1970 = np.array(seconds, dtype="datetime64[s]").astype(np.int64)
     except ValueError:
@@ -114,58 +111,41 @@ LAYOUTS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class CsvFile:
-    """One file of a layout. Building it reads the header and refuses a wrong one."""
+def csv_source(path: Path, layout: Layout) -> RowSource:
+    """One file of a layout; its header is read, and refused where it is a wrong one."""
+    line, header = read_header(path)
+    _check_header(path, line, header, layout)
+    used = {*layout.required, *layout.optional}
+    unused = tuple(name for name in header if name not in used)
+    time = layout.time if layout.time in header else None
+    return RowSource(path, lambda: _pieces(path, layout), time, layout.per_second, unused)
 
-    path: Path
-    layout: Layout
-    has_times: bool
-    unused: tuple[str, ...] = ()  # columns
 
-    @classmethod
-    def of(cls, path: Path, layout: Layout) -> CsvFile:
-        line, header = read_header(path)
-        _check_header(path, line, header, layout)
-        used = {*layout.required, *layout.optional}
-        unused = tuple(name for name in header if name not in used)
-        return cls(path, layout, layout.time in header, unused)
+def _pieces(path: Path, layout: Layout) -> Iterator[Piece]:
+    """The file's rows, up to CHUNK lines at a time."""
+    header: list[str] | None = None
+    for first, texts in lines(path, CHUNK):
+        line, records = _records(path, first, texts, header and len(header))
+        if header is None and records:
+            header = [name.strip() for name in records[0]]
+            _check_header(path, int(line[0]), header, layout)
+            line, records = _widths(path, line[1:], records[1:], len(header))
+        if records:
+            yield _piece(path, layout, line, dict(zip(header, zip(*records))))
 
-    @property
-    def time_column(self) -> str:
-        return self.layout.time
 
-    @property
-    def per_second(self) -> float:
-        return self.layout.per_second
-
-    def pieces(self) -> Iterator[Piece]:
-        """The file's rows, up to CHUNK lines at a time."""
-        header: list[str] | None = None
-        for first, texts in lines(self.path, CHUNK):
-            line, records = _records(self.path, first, texts, header and len(header))
-            if header is None and records:
-                header = _clean(records[0])
-                _check_header(self.path, int(line[0]), header, self.layout)
-                line, records = _widths(self.path, line[1:], records[1:], len(header))
-            if records:
-                yield self._piece(line, dict(zip(header, zip(*records))))
-
-    def _piece(self, line: np.ndarray, cells: dict[str, Sequence[str]]) -> Piece:
-        layout = self.layout
-
-        def column(name: str) -> Column:
-            return Column(self.path, name, cells[name], line)
-
-        piece = Piece(
-            line,
-            whole_texts(column(layout.prompt)),
-            whole_texts(column(layout.output)),
-            layout.times(column(layout.time)) if layout.time in cells else None,
-            cells.get(layout.time, ()),
-            names(column(layout.domain)) if layout.domain in cells else None,
-        )
-        return piece.without(piece.output_tokens == 0, FAILED) if layout.failures else piece
+def _piece(path: Path, layout: Layout, line: np.ndarray, cells: dict[str, Sequence[str]]) -> Piece:
+    columns = {name: Column(path, name, cells[name], line) for name in cells}
+    time, domain = columns.get(layout.time), columns.get(layout.domain)
+    piece = Piece(
+        line,
+        whole_texts(columns[layout.prompt]),
+        whole_texts(columns[layout.output]),
+        None if time is None else layout.times(time),
+        () if time is None else time.cells,
+        None if domain is None else names(domain),
+    )
+    return piece.without(piece.output_tokens == 0, FAILED) if layout.failures else piece
 
 
 def read_header(path: Path) -> tuple[int, list[str]]:
@@ -173,12 +153,8 @@ def read_header(path: Path) -> tuple[int, list[str]]:
     for first, texts in lines(path, CHUNK):
         for number, text in enumerate(texts, first):
             if text.strip():
-                return number, _clean(_records(path, number, [text], None)[1][0])
+                return number, [name.strip() for name in _records(path, number, [text], None)[1][0]]
     raise InputError(f"{path}: is empty; accepted: a header and at least one row")
-
-
-def _clean(header: list[str]) -> list[str]:
-    return [name.strip() for name in header]
 
 
 def _check_header(path: Path, line: int, header: list[str], layout: Layout) -> None:
@@ -223,17 +199,15 @@ def _records(
     try:
         records = list(csv.reader(texts, strict=True))
     except csv.Error:
-        raise _csv_error(path, first, texts) from None
+        for number, text in enumerate(texts, first):
+            try:
+                list(csv.reader([text], strict=True))
+            except csv.Error as error:
+                raise InputError(
+                    f"{path}: line {number}: {error}; accepted: comma-separated cells"
+                ) from None
+        raise
     return _widths(path, line, records, width)
-
-
-def _csv_error(path: Path, first: int, texts: list[str]) -> InputError:
-    for number, text in enumerate(texts, first):
-        try:
-            list(csv.reader([text], strict=True))
-        except csv.Error as error:
-            return InputError(f"{path}: line {number}: {error}; accepted: comma-separated cells")
-    return InputError(f"{path}: line {first}: is no CSV; accepted: comma-separated cells")
 
 
 def _widths(

@@ -3,35 +3,23 @@
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from os import PathLike
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn
+from typing import Any
 
 import numpy as np
 
 from traces.common.errors import InputError
+from traces.common.json import STRICT as DECODER
+from traces.common.settings import Section, number, read
 from traces.workloads.cells import Column, blocks, lines, millisecond_values, shown, whole_values
-from traces.workloads.rows import CHUNK, Piece
-from traces.workloads.token_count import TokenCount
+from traces.workloads.rows import CHUNK, Piece, RowSource
 
 LONGEST_ITEM = 1 << 24  # characters of one item of a list
 _SPACE = re.compile(r"[ \t\n\r]*")
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    node = dict(pairs)
-    if len(node) < len(pairs):
-        raise ValueError("an object has one key twice")
-    return node
-
-
-def _constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number of JSON")
-
-
-DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant)
 FAULTS = (ValueError, RecursionError)  # what decoding raises
 
 
@@ -86,21 +74,23 @@ class ListScanner:
             try:
                 value, end = DECODER.raw_decode(self._buffer, self._at)
             except FAULTS as error:
-                if _may_be_cut(error, len(self._buffer)) and self._read_on():
-                    self._check_size(number)
+                if self._may_be_cut(error) and self._read_on():
+                    if len(self._buffer) - self._at > LONGEST_ITEM:
+                        found = f"longer than {LONGEST_ITEM} characters"
+                        raise self._refuse(number, found, "one conversation an item") from None
                     continue
-                raise self._refuse(
-                    number, f"malformed JSON ({fault_text(error)})", "JSON"
-                ) from None
+                found = f"malformed JSON ({fault_text(error)})"
+                raise self._refuse(number, found, "JSON") from None
             if end == len(self._buffer) and self._read_on():  # 12 may be the start of 123
                 continue
             self._at = end
             return value
 
-    def _check_size(self, number: int) -> None:
-        if len(self._buffer) - self._at > LONGEST_ITEM:
-            found = f"longer than {LONGEST_ITEM} characters"
-            raise self._refuse(number, found, "one conversation an item")
+    def _may_be_cut(self, error: BaseException) -> bool:
+        """Whether a decoding fault may come from a text that goes on beyond the buffer."""
+        if not isinstance(error, json.JSONDecodeError):
+            return False
+        return error.msg.startswith("Unterminated string") or error.pos >= len(self._buffer) - 16
 
     def _read_on(self) -> bool:
         """Take in as much text again as is waiting, so that an item is decoded few times."""
@@ -121,156 +111,134 @@ class ListScanner:
         return InputError(f"{where}{found}; accepted: {accepted}")
 
 
-def _may_be_cut(error: BaseException, length: int) -> bool:
-    """Whether a decoding fault may come from a text that goes on beyond the buffer."""
-    if not isinstance(error, json.JSONDecodeError):
-        return False
-    return error.msg.startswith("Unterminated string") or error.pos >= length - 16
+def _require(where: str, node: Any, keys: tuple[str, ...], accepted: str) -> None:
+    """InputError unless `node` is an object with these keys."""
+    if not isinstance(node, dict):
+        raise InputError(f"{where} is {shown(node)}; accepted: {accepted}")
+    for key in keys:
+        if key not in node:
+            has = ", ".join(shown(one) for one in list(node)[:8]) or "none"
+            raise InputError(f"{where}: no key {key}, has {has}; accepted: {accepted}")
+
+
+# ---------------- Mooncake's traces: one object a line.
 
 
 TIME, PROMPT, OUTPUT = KEYS = ("timestamp", "input_length", "output_length")
 
 
-@dataclass(frozen=True, slots=True)
-class MooncakeFile:
-    """One file; other keys, as `hash_ids`, are left alone."""
+def mooncake_source(path: Path) -> RowSource:
+    """One file, whose first line is read; other keys, as `hash_ids`, are left alone."""
+    for _, nodes in _requests(path):
+        unused = tuple(key for key in nodes[0] if key not in KEYS)
+        return RowSource(path, lambda: _mooncake_pieces(path), TIME, 1e3, unused)
+    raise InputError(f"{path}: is empty; accepted: one JSON object a line")
 
-    path: Path
-    unused: tuple[str, ...]  # keys of the first line
-    has_times: ClassVar[bool] = True
-    time_column: ClassVar[str] = TIME
-    per_second: ClassVar[float] = 1e3
 
-    @classmethod
-    def of(cls, path: Path) -> MooncakeFile:
-        """Reads the first line and refuses a wrong one."""
-        for first, texts in lines(path, CHUNK):
-            for number, text in enumerate(texts, first):
-                if text.strip():
-                    node = _request(path, number, text)
-                    return cls(path, tuple(key for key in node if key not in KEYS))
-        raise InputError(f"{path}: is empty; accepted: one JSON object a line")
-
-    def pieces(self) -> Iterator[Piece]:
-        """The file's rows, up to CHUNK lines at a time; blank lines are left out."""
-        for first, texts in lines(self.path, CHUNK):
-            numbers = [n for n, text in enumerate(texts, first) if text.strip()]
-            if numbers:
-                nodes = [_request(self.path, n, texts[n - first]) for n in numbers]
-                values = ([node[key] for node in nodes] for key in KEYS)
-                yield self._piece(np.array(numbers), values)
-
-    def _piece(self, line: np.ndarray, cells: Iterator[Sequence[Any]]) -> Piece:
+def _mooncake_pieces(path: Path) -> Iterator[Piece]:
+    """The file's rows, up to CHUNK lines at a time; blank lines are left out."""
+    for numbers, nodes in _requests(path):
+        line = np.array(numbers)
         time, prompt, output = (
-            Column(self.path, name, column, line) for name, column in zip(KEYS, cells)
+            Column(path, key, [node[key] for node in nodes], line) for key in KEYS
         )
-        return Piece(
-            line,
-            whole_values(prompt),
-            whole_values(output),
-            millisecond_values(time),
-            time.cells,
+        yield Piece(
+            line, whole_values(prompt), whole_values(output), millisecond_values(time), time.cells
         )
 
 
-def _request(path: Path, number: int, text: str) -> dict[str, Any]:
-    """The object of one line, which has KEYS."""
-    try:
-        node = DECODER.decode(text)
-    except FAULTS as error:
-        at = f", column {error.pos + 1}" if hasattr(error, "pos") else ""
-        raise InputError(
-            f"{path}: line {number}{at}: malformed JSON ({fault_text(error)});"
-            " accepted: one JSON object a line"
-        ) from None
-    if not isinstance(node, dict):
-        raise InputError(
-            f"{path}: line {number}: is {shown(node)}; accepted: an object with {', '.join(KEYS)}"
-        )
-    missing = [key for key in KEYS if key not in node]
-    if missing:
-        has = ", ".join(shown(key) for key in list(node)[:8]) or "none"
-        raise InputError(
-            f"{path}: line {number}: no key {missing[0]}, has {has}; accepted: {', '.join(KEYS)}"
-        )
-    return node
+def _requests(path: Path) -> Iterator[tuple[list[int], list[dict[str, Any]]]]:
+    """Objects with KEYS, at least one, and their lines."""
+    accepted = f"an object with {', '.join(KEYS)}"
+    for first, texts in lines(path, CHUNK):
+        found = [(line, text) for line, text in enumerate(texts, first) if text.strip()]
+        nodes = []
+        for line, text in found:
+            where = f"{path}: line {line}"
+            try:
+                nodes.append(DECODER.decode(text))
+            except FAULTS as error:
+                at = f", column {error.pos + 1}" if hasattr(error, "pos") else ""
+                raise InputError(
+                    f"{where}{at}: malformed JSON ({fault_text(error)});"
+                    " accepted: one JSON object a line"
+                ) from None
+            _require(where, nodes[-1], KEYS, accepted)
+        if nodes:
+            yield [line for line, _ in found], nodes
 
 
+# ---------------- ShareGPT's conversations: one list.
+
+
+TokenCount = Callable[[str], int]
 ITEM = "conversation"
 NO_PAIR = "no human turn with a gpt turn after it"
 NO_TEXT = "a question or an answer without a token"
 SHAPE = 'an object with "conversations": a list of {"from": text, "value": text}'
 
 
-@dataclass(frozen=True, slots=True)
-class ShareGptFile:
-    """One file. It has no arrival times; texts are dropped as soon as they are counted."""
+def sharegpt_source(path: Path, count: TokenCount) -> RowSource:
+    """One file without arrival times, whose first conversation is read."""
+    unused = ()
+    for item in ListScanner(path, blocks(path), ITEM).items():
+        _turns(path, 1, item)
+        unused = tuple(key for key in item if key != "conversations")
+        break
+    return RowSource(path, lambda: _sharegpt_pieces(path, count), None, 1.0, unused)
 
-    path: Path
-    count: TokenCount
-    unused: tuple[str, ...]  # keys of the first conversation
-    has_times: ClassVar[bool] = False
-    time_column: ClassVar[str] = ""
-    per_second: ClassVar[float] = 1.0
 
-    @classmethod
-    def of(cls, path: Path, count: TokenCount) -> ShareGptFile:
-        """Reads the first conversation and refuses a wrong one."""
-        for item in ListScanner(path, blocks(path), ITEM).items():
-            _turns(path, 1, item)
-            return cls(path, count, tuple(key for key in item if key != "conversations"))
-        return cls(path, count, ())
+def _sharegpt_pieces(path: Path, count: TokenCount) -> Iterator[Piece]:
+    """Up to CHUNK conversations at a time; `line` is the place in the list, from 1.
 
-    def pieces(self) -> Iterator[Piece]:
-        """Up to CHUNK conversations at a time; `line` is the place in the list, from 1."""
-        pairs: list[tuple[int, int] | None] = []
-        first = 1
-        for item in ListScanner(self.path, blocks(self.path), ITEM).items():
-            pairs.append(self._lengths(_turns(self.path, first + len(pairs), item)))
-            if len(pairs) == CHUNK:
-                yield self._piece(first, pairs)
-                first, pairs = first + CHUNK, []
-        if pairs:
-            yield self._piece(first, pairs)
+    Texts are dropped as soon as they are counted.
+    """
+    pairs: list[tuple[int, int] | None] = []
+    number = 0
+    for number, item in enumerate(ListScanner(path, blocks(path), ITEM).items(), 1):
+        pairs.append(_lengths(_turns(path, number, item), count))
+        if len(pairs) == CHUNK:
+            yield _piece(path, number, pairs)
+            pairs = []
+    if pairs:
+        yield _piece(path, number, pairs)
 
-    def _lengths(self, turns: list[tuple[str, str]]) -> tuple[int, int] | None:
-        """Tokens of the first human turn and of the first gpt turn after it."""
-        texts: list[str] = []
-        for speaker, text in turns:
-            if speaker == ("human", "gpt")[len(texts)]:
-                texts.append(text)
-            if len(texts) == 2:
-                return self.count(texts[0]), self.count(texts[1])
-        return None
 
-    def _piece(self, first: int, pairs: list[tuple[int, int] | None]) -> Piece:
-        line = np.arange(first, first + len(pairs))
-        paired = np.array([pair is not None for pair in pairs])
-        dropped = {} if paired.all() else {NO_PAIR: line[~paired]}
-        lengths = [pair for pair in pairs if pair is not None]
-        columns = (
-            Column(self.path, f"tokens of the {name}", [p[i] for p in lengths], line[paired], ITEM)
-            for i, name in enumerate(("question", "answer"))
+def _lengths(turns: list[tuple[str, str]], count: TokenCount) -> tuple[int, int] | None:
+    """Tokens of the first human turn and of the first gpt turn after it."""
+    texts: list[str] = []
+    for speaker, text in turns:
+        if speaker == ("human", "gpt")[len(texts)]:
+            texts.append(text)
+        if len(texts) == 2:
+            return count(texts[0]), count(texts[1])
+    return None
+
+
+def _piece(path: Path, last: int, pairs: list[tuple[int, int] | None]) -> Piece:
+    """Of the conversations up to number `last`."""
+    line = np.arange(last + 1 - len(pairs), last + 1)
+    paired = np.array([pair is not None for pair in pairs])
+    lengths = [pair for pair in pairs if pair is not None]
+    prompt, output = (
+        whole_values(
+            Column(path, f"tokens of the {name}", [pair[i] for pair in lengths], line[paired], ITEM)
         )
-        prompt, output = map(whole_values, columns)
-        piece = Piece(line[paired], prompt, output, dropped=dropped)
-        return piece.without((prompt == 0) | (output == 0), NO_TEXT)
+        for i, name in enumerate(("question", "answer"))
+    )
+    dropped = {} if paired.all() else {NO_PAIR: line[~paired]}
+    piece = Piece(line[paired], prompt, output, dropped=dropped)
+    return piece.without((prompt == 0) | (output == 0), NO_TEXT)
 
 
 def _turns(path: Path, number: int, item: Any) -> list[tuple[str, str]]:
     """(speaker, text) of every turn of one conversation."""
+    where = f"{path}: {ITEM} {number}"
 
     def refused(what: str, value: Any) -> InputError:
-        found = f"{path}: {ITEM} {number}: {what} is {shown(value)}"
-        return InputError(f"{found}; accepted: {SHAPE}")
+        return InputError(f"{where}: {what} is {shown(value)}; accepted: {SHAPE}")
 
-    if not isinstance(item, dict):
-        raise refused("it", item)
-    if "conversations" not in item:
-        has = ", ".join(shown(key) for key in list(item)[:8]) or "none"
-        raise InputError(
-            f"{path}: {ITEM} {number}: no key conversations, has {has}; accepted: {SHAPE}"
-        )
+    _require(where, item, ("conversations",), SHAPE)
     turns = item["conversations"]
     if not isinstance(turns, list):
         raise refused("conversations", turns)
@@ -281,3 +249,54 @@ def _turns(path: Path, number: int, item: Any) -> list[tuple[str, str]]:
             if not isinstance(turn.get(key), str):
                 raise refused(f"{key!r} of a turn", turn.get(key))
     return [(turn["from"], turn["value"]) for turn in turns]
+
+
+# ---------------- How many tokens a text has: by a tokenizer's own file, or by a stated rule.
+
+
+def token_count(
+    path: Path, characters_per_token: float | None, tokenizer: str | PathLike[str] | None
+) -> TokenCount:
+    """The rule that was asked for, for the texts of `path`; exactly one must be."""
+    if (characters_per_token is None) == (tokenizer is None):
+        given = "neither" if tokenizer is None else "both"
+        raise InputError(
+            f"{path}: has texts, not token counts, and {given} of two rules is given; accepted: "
+            "one of tokenizer (path of a tokenizer.json) and characters_per_token (a number above "
+            "0, such as 4)"
+        )
+    if tokenizer is not None:
+        return _by_tokenizer(Path(tokenizer))
+    rule = read(_Rule, {"characters_per_token": characters_per_token}).characters_per_token
+    return lambda text: math.ceil(len(text) / rule)
+
+
+class _Rule(Section):
+    characters_per_token: number(1e-3, 1e3)
+
+
+def _by_tokenizer(path: Path) -> TokenCount:
+    """Tokens without special ones around them; what the file cuts or pads is not."""
+    try:
+        from tokenizers import Tokenizer
+    except ImportError:
+        raise InputError(
+            f"{path}: the tokenizers package is not installed; accepted: an environment with it,"
+            " or characters_per_token"
+        ) from None
+    if not path.is_file():
+        raise InputError(f"{path}: no such file; accepted: a tokenizer.json")
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # the package raises bare Exception on a broken file
+        found = " ".join(str(error).split())[:200]
+        raise InputError(f"{path}: no tokenizer ({found}); accepted: a tokenizer.json") from None
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+
+    def count(text: str) -> int:
+        # half a surrogate pair, which JSON may carry and UTF-8 may not, as the replacement mark
+        text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        return len(tokenizer.encode(text, add_special_tokens=False))
+
+    return count

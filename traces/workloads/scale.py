@@ -7,57 +7,48 @@ the rate after scaling and the rate after gaps were cut.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 import numpy as np
+from pydantic import model_validator
 
 from traces.common.errors import InputError
+from traces.common.settings import Section, number, whole
 from traces.workloads.cells import MOST_TOKENS
-from traces.workloads.report import WorkloadReport
-from traces.workloads.rows import Rows
-from traces.workloads.workload_file import RowStream, WorkloadFile
+from traces.workloads.rows import Rows, RowStream, WorkloadFile
 
-# ---------------- Bounds of the lengths of requests, and of the options beside them.
+# ---------------- What may be asked for.
 
 
-@dataclass(frozen=True, slots=True)
-class Clip:
+class Clip(Section):
     """Bounds of the lengths, in tokens. A request emits at least one token, from its prefill."""
 
-    max_prompt_tokens: int | None = None
-    max_output_tokens: int | None = None
-    min_output_tokens: int = 1
-    min_prompt_tokens: int = 1
+    max_prompt_tokens: whole(1, MOST_TOKENS) | None = None
+    max_output_tokens: whole(1, MOST_TOKENS) | None = None
+    min_output_tokens: whole(1, MOST_TOKENS) = 1
+    min_prompt_tokens: whole(1, MOST_TOKENS) = 1
 
-    def __post_init__(self) -> None:
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
         for what in ("prompt", "output"):
             low, high = self.bounds(what)
-            check_whole(f"min_{what}_tokens", low, 1, MOST_TOKENS)
-            if high is not None:
-                check_whole(f"max_{what}_tokens", high, low, MOST_TOKENS)
+            if high is not None and high < low:
+                self.refuse(f"max_{what}_tokens", f"a whole number from {low}, or null")
+        return self
 
     def bounds(self, what: str) -> tuple[int, int | None]:
+        """Of `prompt` or `output`."""
         return getattr(self, f"min_{what}_tokens"), getattr(self, f"max_{what}_tokens")
 
 
-def check_number(name: str, value: Any, bounds: tuple[float, float]) -> None:
-    """InputError unless the option `name` is a number within `bounds`."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not bounds[0] <= value <= bounds[1]:
-        raise InputError(f"{name} is {value!r}; accepted: a number {bounds[0]:g} to {bounds[1]:g}")
+class _Options(Section):
+    time_scale: number(1e-6, 1e6) = 1.0
+    max_gap_s: number(1e-6, 1e12) | None = None
+    limit: whole(1, 10**12) | None = None
 
 
-def check_whole(name: str, value: Any, low: int, high: int) -> None:
-    """InputError unless the option `name` is a whole number `low` to `high`."""
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    if not whole or not low <= value <= high:
-        raise InputError(f"{name} is {value!r}; accepted: a whole number {low} to {high}")
-
-
-SCALES = (1e-6, 1e6)  # of time_scale
-GAPS_S = (1e-6, 1e12)  # of max_gap_s
 UNCLIPPED = Clip()
 
 
@@ -76,27 +67,85 @@ def scaled(
     it, and all later rows move up; given, the file may have gaps of any size. Raises InputError
     for an option out of range, and for time options where the rows have no times.
     """
-    check_number("time_scale", time_scale, SCALES)
-    if max_gap_s is not None:
-        check_number("max_gap_s", max_gap_s, GAPS_S)
-    if limit is not None:
-        check_whole("limit", limit, 1, 10**12)
-    return Scaled(rows, float(time_scale), max_gap_s, clip, limit)
+    return Scaled(rows, _Options(time_scale=time_scale, max_gap_s=max_gap_s, limit=limit), clip)
+
+
+# ---------------- What was changed between a file and the requests that are played.
+
+
+@dataclass(slots=True)
+class Pace:
+    """Rows and seconds of one clock, from its first row to its last."""
+
+    rows: int = 0
+    first_s: float = 0.0
+    last_s: float = 0.0
+
+    def add(self, time_s: np.ndarray) -> None:
+        """Rows at `time_s` (n,), n at least 1, none before the rows added so far."""
+        if not self.rows:
+            self.first_s = float(time_s[0])
+        self.rows += len(time_s)
+        self.last_s = float(time_s[-1])
+
+    @property
+    def rate(self) -> float | None:
+        """Gaps over seconds, (rows - 1) / span in requests per second; None without a span."""
+        span_s = self.last_s - self.first_s
+        if self.rows < 2 or not span_s:
+            return None
+        rate = (self.rows - 1) / span_s
+        return rate if math.isfinite(rate) else None
+
+
+COUNTS = (
+    "rows_clipped",  # with the prompt or the output changed
+    *("prompts_cut", "prompts_raised", "outputs_cut", "outputs_raised"),
+    *("prompt_tokens_changed", "output_tokens_changed"),  # tokens after less tokens before
+    "gaps_cut",
+)
+_MOST_NAMES = 20
+_LONGEST_NAME = 40  # characters
+
+
+@dataclass(slots=True)
+class WorkloadReport:
+    """Counts over the rows handed out so far: all of them once `scaled` is read to its end."""
+
+    options: Mapping[str, Any]  # as given
+    unused: Sequence[str] = ()  # columns, or keys of the file's first item, that are not read
+    rows: int = 0
+    # Left out by the reader above the last row, by reason; all after a full pass.
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
+    gap_seconds_removed: float = 0.0
+    own: Pace = field(default_factory=Pace)  # the file's times
+    after_scale: Pace = field(default_factory=Pace)  # times time_scale
+    after_gaps: Pace = field(default_factory=Pace)  # with gaps cut as well: what is played
+
+    def describe(self) -> dict[str, Any]:
+        """Everything as JSON types; rates in requests per second, null where there is none."""
+        more = len(self.unused) - _MOST_NAMES
+        names = [name[:_LONGEST_NAME] for name in self.unused[:_MOST_NAMES]]
+        return {
+            **self.options,
+            "columns_not_used": names + ([f"and {more} more"] if more > 0 else []),
+            "rows": self.rows,
+            "dropped": dict(self.dropped),
+            **self.counts,
+            "gap_seconds_removed": self.gap_seconds_removed,
+            "file_span_s": self.own.last_s - self.own.first_s if self.own.rows else None,
+            "file_rate": self.own.rate,
+            "scaled_rate": self.after_scale.rate,
+            "played_rate": self.after_gaps.rate,
+        }
 
 
 class Scaled:
     """Iterable of Rows; `report` counts what the pass in progress, or the last one, changed."""
 
-    def __init__(
-        self,
-        rows: Iterable[Rows],
-        time_scale: float,
-        max_gap_s: float | None,
-        clip: Clip,
-        limit: int | None,
-    ) -> None:
-        self._rows, self._clip, self._limit = rows, clip, limit
-        self._time_scale, self._max_gap_s = time_scale, max_gap_s
+    def __init__(self, rows: Iterable[Rows], options: _Options, clip: Clip) -> None:
+        self._rows, self._options, self._clip = rows, options, clip
         self._unused: tuple[str, ...] = ()
         if isinstance(rows, WorkloadFile | RowStream):
             file = rows if isinstance(rows, WorkloadFile) else rows.file
@@ -106,13 +155,13 @@ class Scaled:
 
     def __iter__(self) -> Iterator[Rows]:
         self.report = report = self._new_report()
-        source = iter(self._rows)
+        source, limit = iter(self._rows), self._options.limit
         stream = source if isinstance(source, RowStream) else None
-        if stream and self._max_gap_s is not None:
+        if stream and self._options.max_gap_s is not None:
             stream.largest_gap_s = math.inf
         for rows in source:
-            last = self._limit is not None and report.rows + len(rows) >= self._limit
-            rows = _first(rows, self._limit - report.rows) if last else rows
+            last = limit is not None and report.rows + len(rows) >= limit
+            rows = _first(rows, limit - report.rows) if last else rows
             report.rows += len(rows)
             if stream:
                 report.dropped = stream.dropped_above(int(rows.line[-1]))
@@ -126,67 +175,57 @@ class Scaled:
             stream.close()
 
     def _new_report(self) -> WorkloadReport:
-        options = {"time_scale": self._time_scale, "max_gap_s": self._max_gap_s}
-        return WorkloadReport({**options, **asdict(self._clip), "limit": self._limit}, self._unused)
+        options = self._options.model_dump() | self._clip.model_dump()
+        return WorkloadReport(options, self._unused)
 
     def _check_times(self, has_times: bool, source: str) -> None:
-        for name, value, none in (
-            ("time_scale", self._time_scale, 1.0),
-            ("max_gap_s", self._max_gap_s, None),
-        ):
-            if value != none and not has_times:
-                raise InputError(
-                    f"{source}: {name} is {value}, but there are no arrival times; accepted: {none}"
-                )
+        asked = sorted(self._options.changed() & {"time_scale", "max_gap_s"})
+        if asked and not has_times:
+            name = asked[-1]
+            value, none = getattr(self._options, name), getattr(_Options(), name)
+            raise InputError(
+                f"{source}: {name} is {value}, but there are no arrival times; accepted: {none}"
+            )
 
     def _timed(self, rows: Rows, report: WorkloadReport) -> Rows:
         self._check_times(rows.time_s is not None, f"line {rows.line[0]}")
         if rows.time_s is None:
             return rows
-        time_s = rows.time_s * self._time_scale  # (n,)
-        played_s = time_s if self._max_gap_s is None else self._without_gaps(time_s, report)
+        time_s, most_s = rows.time_s * self._options.time_scale, self._options.max_gap_s  # (n,)
+        played_s = time_s if most_s is None else _without_gaps(time_s, most_s, report)
         report.own.add(rows.time_s)
         report.after_scale.add(time_s)
         report.after_gaps.add(played_s)
         return replace(rows, time_s=played_s)
 
-    def _without_gaps(self, time_s: np.ndarray, report: WorkloadReport) -> np.ndarray:
-        """(n,) times with every gap above max_gap_s cut to it."""
-        begun = report.rows > len(time_s)  # report.rows counts these already
-        before_s = report.after_scale.last_s if begun else time_s[0]
-        excess_s = np.maximum(np.diff(time_s, prepend=before_s) - self._max_gap_s, 0.0)
-        removed_s = report.gap_seconds_removed + np.cumsum(excess_s)
-        report.gaps_cut += int((excess_s > 0).sum())
-        report.gap_seconds_removed = float(removed_s[-1])
-        # Rounding may not let a time fall behind the one above it.
-        floor_s = report.after_gaps.last_s if begun else -math.inf
-        return np.maximum.accumulate(np.maximum(time_s - removed_s, floor_s))
-
     def _clipped(self, rows: Rows, report: WorkloadReport) -> Rows:
-        changed = np.zeros(len(rows), dtype=bool)
-        lengths = {}
+        changed, counts, lengths = np.zeros(len(rows), dtype=bool), report.counts, {}
         for what in ("prompt", "output"):
             before = getattr(rows, f"{what}_tokens")
             after = np.clip(before, *self._clip.bounds(what))
             changed |= after != before
-            _add(report, f"{what}s_cut", (after < before).sum())
-            _add(report, f"{what}s_raised", (after > before).sum())
-            _add(report, f"{what}_tokens_changed", (after - before).sum())
+            counts[f"{what}s_cut"] += int((after < before).sum())
+            counts[f"{what}s_raised"] += int((after > before).sum())
+            counts[f"{what}_tokens_changed"] += int((after - before).sum())
             lengths[f"{what}_tokens"] = after
-        report.rows_clipped += int(changed.sum())
+        counts["rows_clipped"] += int(changed.sum())
         return replace(rows, **lengths)
 
 
-def _add(report: WorkloadReport, name: str, number: np.integer) -> None:
-    setattr(report, name, getattr(report, name) + int(number))
+def _without_gaps(time_s: np.ndarray, most_s: float, report: WorkloadReport) -> np.ndarray:
+    """(n,) times with every gap above `most_s` cut to it."""
+    begun = report.rows > len(time_s)  # report.rows counts these already
+    before_s = report.after_scale.last_s if begun else time_s[0]
+    excess_s = np.maximum(np.diff(time_s, prepend=before_s) - most_s, 0.0)
+    removed_s = report.gap_seconds_removed + np.cumsum(excess_s)
+    report.counts["gaps_cut"] += int((excess_s > 0).sum())
+    report.gap_seconds_removed = float(removed_s[-1])
+    # Rounding may not let a time fall behind the one above it.
+    floor_s = report.after_gaps.last_s if begun else -math.inf
+    return np.maximum.accumulate(np.maximum(time_s - removed_s, floor_s))
 
 
 def _first(rows: Rows, count: int) -> Rows:
     """The first `count` rows."""
-    return Rows(
-        None if rows.time_s is None else rows.time_s[:count],
-        rows.prompt_tokens[:count],
-        rows.output_tokens[:count],
-        None if rows.domain is None else rows.domain[:count],
-        rows.line[:count],
-    )
+    columns = (rows.time_s, rows.prompt_tokens, rows.output_tokens, rows.domain, rows.line)
+    return Rows(*(None if column is None else column[:count] for column in columns))
