@@ -82,11 +82,21 @@ def _changed(value: Any, rng: np.random.Generator) -> Any:
     if rng.random() < 0.1:
         factor = pick((-1, 0, 0.5, 2, 1000, 1 + 1e-12, str, bool, float, lambda leaf: [leaf]), rng)
         return _everywhere(value, factor)
-    key = pick(list(value) if isinstance(value, dict) else range(len(value)), rng)
+    keys = list(value) if isinstance(value, dict) else range(len(value))
+    key = pick(keys, rng)
+    if rng.random() < 0.5:  # where most of the values are
+        sizes = np.array([_size(value[one]) for one in keys])
+        key = keys[int(rng.choice(len(keys), p=sizes / sizes.sum()))]
     inside = isinstance(value[key], dict | list)
     if rng.random() < (0.85 if inside else 0.5):
         return _with(value, key, _changed(value[key], rng))
     return _reshaped(value, key, rng)
+
+
+def _size(value: Any) -> int:
+    """Values below, itself one of them."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return 1 + sum(map(_size, inner))
 
 
 def _everywhere(value: Any, change: Any) -> Any:
