@@ -4,57 +4,30 @@ from __future__ import annotations
 
 import csv
 import io
-import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from analysis.__main__ import main as analyse
+from tests.figure_cases import summary, write_run
 from tests.importing import RESULT, imported
-
-
-def summary(policy: str, throughput: float, **changes) -> dict:
-    shares = {"measured": 1.0, "interpolated": 0.0, "modelled": 0.0, "clamped": 0.0}
-    return {
-        "format": "specdec-summary",
-        "version": 1,
-        "policy": policy,
-        "policy_fit": {},
-        "trace": {"recording": "small", "content_hash": "ab" * 16},
-        "latency": {"profile": "card", "model": "some-8b"},
-        "what_if": False,
-        "max_concurrency": 4,
-        "request_rate": "inf",
-        "burstiness": 1.0,
-        "seed": 0,
-        "num_prompts": 8,
-        "completed": 8,
-        "window": {"kind": "full batch"},
-        "output_throughput": throughput,
-        "mean_ttft_ms": 12.0,
-        "median_tpot_ms": 20.0,
-        "p99_tpot_ms": 30.0,
-        "ttft_note": "queue only",
-        "acceptance_length": 2.0,
-        "spec_decode_acceptance_length": 2.0,
-        "draft_nodes_per_request": 0.0,
-        "share_verified_accepted": None,
-        "cost_shares": {"time": shares},
-        "acceptance_length_by_budget": None,
-    } | changes
 
 
 @pytest.fixture
 def runs(here):
     """A function that writes each summary into a folder of its own below runs/."""
+    return lambda *summaries: [write_run(Path("runs"), data) for data in summaries]
 
-    def write(*summaries: dict) -> None:
-        for number, data in enumerate(summaries):
-            folder = Path("runs", str(number))
-            folder.mkdir(parents=True)
-            (folder / "summary.json").write_text(json.dumps(data))
 
-    return write
+def played(policy: str = "cast", throughput: float = 380.0, **changes) -> dict:
+    """The summary of a run that paid no prefill; its first token waits for the queue alone."""
+    usual = {"mean_ttft_ms": 12.0, "ttft_note": "queue only", "goodput": None}
+    usual |= {"spec_decode_acceptance_length": 2.0, "acceptance_length": 2.0}
+    usual["latency"] = {"profile": "card", "model": "some-8b"}
+    without = {"request_throughput", "request_goodput"}
+    return {k: v for k, v in summary(policy, throughput, **usual | changes).items()
+            if k not in without - set(changes)}  # fmt: skip
 
 
 def compared(capsys, *words: str) -> tuple[list[dict], list[str]]:
@@ -67,7 +40,7 @@ def compared(capsys, *words: str) -> tuple[list[dict], list[str]]:
 
 def test_errors_are_relative_to_the_measurement(runs, capsys):
     """Seeds of 380 and 420 tokens/s against 400; TPOT 20 ms against 16."""
-    runs(summary("cast", 380.0), summary("cast", 420.0, seed=1))
+    runs(played(), played("cast", 420.0, seed=1))
     assert imported("vllm-result", RESULT) == 0
     rows, notes = compared(capsys)
     found = {row["metric"]: row for row in rows}
@@ -81,7 +54,7 @@ def test_errors_are_relative_to_the_measurement(runs, capsys):
 
 
 def test_metrics_that_mean_something_else_have_no_error(runs, capsys):
-    runs(summary("cast", 380.0))
+    runs(played())
     assert imported("vllm-result", RESULT | {"accept_length": 3.0}) == 0
     rows, notes = compared(capsys)
     found = {row["metric"]: row for row in rows}
@@ -92,17 +65,14 @@ def test_metrics_that_mean_something_else_have_no_error(runs, capsys):
     assert any(note.startswith("note: accept_length: SGLang") for note in notes)
     absent = "request_throughput, total_token_throughput: measured, but in no summary of cast"
     assert f"note: {absent}" in notes
-
-
-def test_ttft_with_prefill_is_compared(runs, capsys):
-    runs(summary("cast", 380.0, ttft_note="queue and prefill"))
-    assert imported("vllm-result", RESULT) == 0
+    runs(played(ttft_note="queue and prefill", seed=1))
+    shutil.rmtree("runs/run0")
     rows, _ = compared(capsys, "--metric", "mean_ttft_ms")
     assert [float(row["relative_error"]) for row in rows] == [pytest.approx(12 / 50 - 1)]
 
 
 def test_loads_without_counterpart_are_named(runs, capsys):
-    runs(summary("cast", 1.0, max_concurrency=8), summary("cast", 2.0, request_rate=2.0))
+    runs(played("cast", 1.0, max_concurrency=8), played("cast", 2.0, request_rate=2.0))
     results = [RESULT, RESULT | {"request_rate": 2.0, "max_concurrency": None}]
     assert imported("vllm-result", results) == 0
     rows, notes = compared(capsys)
@@ -122,7 +92,7 @@ def test_loads_without_counterpart_are_named(runs, capsys):
     ],
 )
 def test_arrivals_match_by_rate_burstiness_and_a_stated_cap(runs, capsys, changes, matches):
-    runs(summary("cast", 1.0, request_rate=2.0))
+    runs(played("cast", 1.0, request_rate=2.0))
     load = {"request_rate": 2.0, "max_concurrency": None}
     assert imported("vllm-result", RESULT | load | changes) == 0
     rows, notes = compared(capsys)
@@ -131,7 +101,7 @@ def test_arrivals_match_by_rate_burstiness_and_a_stated_cap(runs, capsys, change
 
 
 def test_a_named_policy_stands_beside_its_own_runs(runs, capsys):
-    runs(summary("cast", 380.0), summary("treespark", 420.0))
+    runs(played(), played("treespark", 420.0))
     assert imported("vllm-result", RESULT, "--policy", "treespark") == 0
     rows, _ = compared(capsys, "--metric", "output_throughput")
     assert [row["policy"] for row in rows] == ["treespark"]
@@ -145,7 +115,7 @@ def test_a_named_policy_stands_beside_its_own_runs(runs, capsys):
 
 
 def test_models_and_what_ifs_are_named(runs, capsys):
-    runs(summary("cast", 380.0, what_if=True, what_if_reason="because"))
+    runs(played(what_if=True, what_if_reason="because"))
     assert imported("vllm-result", RESULT | {"model_id": "other-4b"}) == 0
     _, notes = compared(capsys)
     assert "note: in measured other-4b, the runs price steps of some-8b" in notes
@@ -153,7 +123,7 @@ def test_models_and_what_ifs_are_named(runs, capsys):
 
 
 def test_tables_and_markdown(runs, capsys):
-    runs(summary("cast", 380.0))
+    runs(played())
     assert imported("vllm-result", RESULT) == 0
     capsys.readouterr()
     assert analyse(["points", "runs", "--points", "points.json"]) == 0
@@ -170,7 +140,7 @@ def test_tables_and_markdown(runs, capsys):
 
 
 def test_bad_arguments(runs, capsys):
-    runs(summary("cast", 380.0))
+    runs(played())
     assert imported("vllm-result", RESULT) == 0
     capsys.readouterr()
     for words, said in (
@@ -184,3 +154,45 @@ def test_bad_arguments(runs, capsys):
         assert out == ""
         assert said in err
         assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("stated", "ours", "error"),
+    [
+        (None, {"tpot": 50.0}, "the objectives of the measurement are not known"),
+        ("quick", {"tpot": 50.0}, "the objectives of the measurement are not known"),
+        ("tpot:50", None, "the runs have no objectives"),
+        (
+            "tpot:50",
+            {"tpot": 50.0, "e2el": 9.0},
+            "the objectives of the measurement are tpot:50, of the runs tpot:50 e2el:9",
+        ),
+        ("e2el:9 tpot:50.0", {"tpot": 50.0, "e2el": 9.0}, None),
+    ],
+)
+def test_goodput_is_compared_where_both_ask_for_the_same(runs, capsys, stated, ours, error):
+    """0.75 requests/s predicted against 0.5 is 50 % more, if the question was the same."""
+    runs(played(goodput=ours, request_goodput=0.75 if ours else None))
+    stated = {"goodput": stated} if stated else {}
+    assert imported("vllm-result", RESULT | {"request_goodput": 0.5} | stated) == 0
+    found, notes = compared(capsys)
+    rows = {row["metric"]: row for row in found}
+    assert ("request_goodput" in rows) == (error is None)
+    if error is None:
+        assert float(rows["request_goodput"]["relative_error"]) == pytest.approx(0.5)
+    else:
+        assert f"request_goodput: left out: {error}" in "".join(notes)
+    words = ["points", "runs", "--points", "points.json", "--metric", "request_goodput"]
+    assert analyse(words) == 0
+    alone = capsys.readouterr().out
+    assert ("or a metric of the same meaning" in alone) == (error is not None)
+
+
+def test_arrivals_of_a_file_are_no_drawn_ones(runs, capsys):
+    """A point at 0.5 requests/s of drawn gaps is no run that plays a file of that rate."""
+    file = {"file": "w.csv", "sha256": "a", "played_rate": 0.5}
+    runs(played(request_rate=0.5, workload=file))
+    assert imported("vllm-result", RESULT | {"request_rate": 0.5, "max_concurrency": None}) == 0
+    rows, notes = compared(capsys)
+    assert rows == []
+    assert "measured alone: in at request rate 0.5/s" in "".join(notes)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import errno
 import hashlib
-import io
 import json
 import os
 import subprocess
@@ -14,8 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from analysis.__main__ import main as analyse
-from tests.figure_cases import summary, write_run
 from tests.importing import RESULT, imported, refusal
 from traces.__main__ import main
 from traces.common.errors import InputError
@@ -44,17 +40,11 @@ def test_traces_are_pooled_over_rounds(here):
     assert point.metrics["share_verified_accepted"] == pytest.approx((2 + 0 + 1) / 18)
     assert (point.policy, point.closed, point.max_concurrency) == ("treespark", True, 1)
     assert point.facts == {"prompts": 2, "rounds": 3}
-
-
-def test_tree_sizes_may_count_the_root(here):
-    point = the_point("treespark-traces", TRACES, "--tree-sizes", "packed")
-    assert point.metrics["draft_nodes_per_request"] == pytest.approx(15 / 3)
-
-
-def test_prompts_without_rounds_do_not_count_in_the_mean(here):
-    rows = [*TRACES["rows"], {"tree_sizes": [], "accepted_lens": []}]
-    point = the_point("treespark-traces", {"rows": rows})
+    silent = [*TRACES["rows"], {"tree_sizes": [], "accepted_lens": []}]  # not in the mean
+    point = the_point("treespark-traces", {"rows": silent})
     assert point.metrics["acceptance_length_by_prompt"] == pytest.approx(2)
+    point = the_point("treespark-traces", TRACES, "--tree-sizes", "packed")  # with the root
+    assert point.metrics["draft_nodes_per_request"] == pytest.approx(15 / 3)
 
 
 @pytest.mark.parametrize("lines", [False, True])
@@ -150,10 +140,13 @@ def test_every_key_of_a_result_is_used_or_printed(here, capsys):
 
 
 def test_what_cannot_be_used_is_printed_too(here, capsys):
-    """A label and a date that are no texts, and a rate that a ramp overrides."""
+    """A label and a date that are no texts, and a rate that a ramp, which is no load, overrides."""
     odd = {"label": 3, "date": ["x"], "request_rate": 2.0, "ramp_up_strategy": "linear"}
-    assert imported("vllm-result", RESULT | odd | {"backend": None}) == 0
-    unused = unused_in(capsys.readouterr().out)
+    point = the_point("vllm-result", RESULT | odd | {"backend": None})
+    assert (point.open, point.closed) == (False, False)
+    out = capsys.readouterr().out
+    assert "lacks: load" in out
+    unused = unused_in(out)
     assert unused == ["date", "errors", "label", "max_concurrent_requests", "request_rate"]
 
 
@@ -236,13 +229,6 @@ def _no_room(source, target):
     raise OSError(errno.ENOSPC, "No space left on device", source, None, target)
 
 
-def test_a_ramp_is_no_load(here, capsys):
-    point = the_point("vllm-result", RESULT | {"request_rate": 5, "ramp_up_strategy": "linear"})
-    assert not point.open
-    assert not point.closed
-    assert "lacks: load" in capsys.readouterr().out
-
-
 def test_what_is_lacking_is_printed_and_carried(here, capsys):
     for name, content in (
         ("treespark-traces", TRACES),
@@ -322,21 +308,6 @@ def test_options_may_add_but_not_contradict(here, capsys):
     assert the_point("vllm-result", {"output_throughput": 5}, "--max-concurrency", "2").closed
 
 
-def test_unknown_formats_and_help(here, capsys):
-    with pytest.raises(SystemExit) as ended:
-        main(["import", "nonsense", "x", "--out", "y"])
-    assert ended.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "'nonsense'" in line
-    assert "cast-rounds" in line
-    with pytest.raises(SystemExit) as ended:
-        main(["import", "--help"])
-    assert ended.value.code == 0
-    listed = capsys.readouterr().out
-    names = ("cast-rounds", "cast-probe", "treespark-cost", "treespark-traces", "accepted-list")
-    assert all(name in listed for name in (*names, "vllm-result"))
-
-
 def test_a_file_that_names_paths_opens_none(here):
     """Strings that look like paths stay strings."""
     point = the_point("vllm-result", RESULT | {"label": "../../etc/passwd", "date": "/dev/zero"})
@@ -388,43 +359,6 @@ def test_nothing_heavy_is_loaded(here):
 GOOD = RESULT | {"request_goodput": 0.5}
 
 
-def _beside(capsys, *words: str, form: str = "csv") -> tuple[str, str]:
-    """What `python -m analysis points` prints of the runs and points here."""
-    capsys.readouterr()
-    command = ["points", "runs", "--points", "points.json", "--format", form, *words]
-    assert analyse(command) == 0
-    return capsys.readouterr()
-
-
-@pytest.mark.parametrize(
-    ("stated", "ours", "error"),
-    [
-        (None, {"tpot": 50.0}, "the objectives of the measurement are not known"),
-        ("quick", {"tpot": 50.0}, "the objectives of the measurement are not known"),
-        ("tpot:50", None, "the runs have no objectives"),
-        (
-            "tpot:50",
-            {"tpot": 50.0, "e2el": 9.0},
-            "the objectives of the measurement are tpot:50, of the runs tpot:50 e2el:9",
-        ),
-        ("e2el:9 tpot:50.0", {"tpot": 50.0, "e2el": 9.0}, None),
-    ],
-)
-def test_goodput_is_compared_where_both_ask_for_the_same(here, capsys, stated, ours, error):
-    """0.75 requests/s predicted against 0.5 is 50 % more, if the question was the same."""
-    write_run(Path("runs"), summary("cast", goodput=ours, request_goodput=0.75 if ours else None))
-    assert imported("vllm-result", GOOD | ({"goodput": stated} if stated else {})) == 0
-    out, err = _beside(capsys)
-    rows = {row["metric"]: row for row in csv.DictReader(io.StringIO(out))}
-    assert ("request_goodput" in rows) == (error is None)
-    if error is None:
-        assert float(rows["request_goodput"]["relative_error"]) == pytest.approx(0.5)
-    else:
-        assert f"request_goodput: left out: {error}" in err
-    alone = _beside(capsys, "--metric", "request_goodput", form="table").out
-    assert ("or a metric of the same meaning" in alone) == (error is not None)
-
-
 def test_missing_objectives_are_lacking(here, capsys):
     assert imported("vllm-result", [GOOD, GOOD | {"goodput": "tpot:50", "label": "b"}]) == 0
     assert "lacks: objectives of request_goodput (in 1)\n" in capsys.readouterr().out
@@ -452,13 +386,3 @@ def test_missing_objectives_are_lacking(here, capsys):
 )
 def test_objectives_in_words(text, limits):
     assert objectives_in(text) == limits
-
-
-def test_arrivals_of_a_file_are_no_drawn_ones(here, capsys):
-    """A point at 0.5 requests/s of drawn gaps is no run that plays a file of that rate."""
-    file = {"file": "w.csv", "sha256": "a", "played_rate": 0.5}
-    write_run(Path("runs"), summary("cast", request_rate=0.5, workload=file))
-    assert imported("vllm-result", RESULT | {"request_rate": 0.5, "max_concurrency": None}) == 0
-    out, err = _beside(capsys)
-    assert list(csv.DictReader(io.StringIO(out))) == []
-    assert "measured alone: in at request rate 0.5/s" in err

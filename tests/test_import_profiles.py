@@ -184,7 +184,7 @@ def test_texts_survive_yaml(here):
         ([1], "the file is a list of 1;"),
         ('{"verify_ms": ', "line 1 column 15: malformed JSON"),
         ('{"verify_ms": {"1": {"1": NaN}}}', "malformed JSON (NaN is no number of JSON)"),
-        ('{"verify_ms": {}, "verify_ms": {}}', "an object has one key twice"),
+        ('{"verify_ms": {}, "verify_ms": {}}', "an object has the key 'verify_ms' twice"),
         ("[" * 100_000, "nested too deep"),
     ],
 )  # fmt: skip

@@ -77,9 +77,9 @@ def tree_damaged(value: Any, rng: np.random.Generator) -> Any:
 
 
 def _changed(value: Any, rng: np.random.Generator) -> Any:
-    if not isinstance(value, dict | list) or not value or rng.random() < 0.04:
+    if not isinstance(value, dict | list) or not value or rng.random() < 0.02:
         return _odd(value, rng)
-    if rng.random() < 0.1:
+    if rng.random() < 0.04:
         factor = pick((-1, 0, 0.5, 2, 1000, 1 + 1e-12, str, bool, float, lambda leaf: [leaf]), rng)
         return _everywhere(value, factor)
     keys = list(value) if isinstance(value, dict) else range(len(value))
@@ -88,7 +88,7 @@ def _changed(value: Any, rng: np.random.Generator) -> Any:
         sizes = np.array([_size(value[one]) for one in keys])
         key = keys[int(rng.choice(len(keys), p=sizes / sizes.sum()))]
     inside = isinstance(value[key], dict | list)
-    if rng.random() < (0.85 if inside else 0.5):
+    if rng.random() < (0.9 if inside else 0.5):
         return _with(value, key, _changed(value[key], rng))
     return _reshaped(value, key, rng)
 
@@ -129,7 +129,7 @@ def _with(node: Any, key: Any, inner: Any) -> Any:
 def _reshaped(node: Any, key: Any, rng: np.random.Generator) -> Any:
     """An entry gone, there twice or very often, renamed, or changed for another."""
     keys = list(node) if isinstance(node, dict) else list(range(len(node)))
-    kind = pick("grteco" if isinstance(node, dict) else "gtoecc", rng)
+    kind = pick("grtec" if isinstance(node, dict) else "gtoecc", rng)
     other = keys[keys.index(key) - 1] if rng.random() < 0.5 else pick(keys, rng)
     often = pick(SWOLLEN, rng) if kind == "o" else 1
     often = min(often, MOST_CHARACTERS // len(repr(node[key])))
@@ -138,7 +138,7 @@ def _reshaped(node: Any, key: Any, rng: np.random.Generator) -> Any:
         return {k: node[k] for k in kept} if isinstance(node, dict) else [node[k] for k in kept]
     if kind in "to" and isinstance(node, list):
         return [*node[: key + 1], *[node[key]] * often, *node[key + 1 :]]
-    if kind in "to":
+    if kind == "t":
         return {**node, f"{key}{TWICE}": _odd(node[key], rng)}
     if kind == "r":
         named = pick(KEYS, rng) if rng.random() < 0.7 else other
