@@ -140,6 +140,10 @@ def _unsafe_torch(source):
     return torch.load(io.BytesIO(source.data), weights_only=False)
 
 
+def _any_result():
+    return SimpleNamespace(validate_python=lambda result: SimpleNamespace(**result))
+
+
 def _nothing(*words):
     return None
 
@@ -162,11 +166,7 @@ GUTTED = [
     ("compare", "analysis.read.runs.check_summary", _nothing),
     ("reliability", "analysis.read.calibrations.check_map", _nothing),
     ("validation", "analysis.read.validations._check_error", _nothing),
-    (
-        "store of a study",
-        "simulator.studies.store._checked",
-        lambda result: SimpleNamespace(**result),
-    ),
+    ("store of a study", "simulator.studies.store._schema", _any_result),
     ("import cast-rounds", "traces.importers.cast_log._loaded", _unsafe_torch),
 ]
 
