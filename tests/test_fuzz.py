@@ -32,7 +32,7 @@ from traces.profiles.profile import known_profiles
 from traces.recordings.files import read_recording, write_recording
 
 ROOT = Path(__file__).parents[1]
-CASES, SEED = 500, 0
+CASES, SEED = 300, 0
 
 
 def test_damaged_files():
