@@ -77,16 +77,6 @@ def test_published_numbers():
     assert greedy.width.tolist() == [3, 0, 1, 0]
 
 
-def test_plain_steps_are_taken_where_drafts_do_not_pay():
-    options = options_of([0, 2, 0], lambda a: 5.0 + a, plain_s=2.0)
-    best = best_schedule(options)
-    assert best.seconds.tolist() == [6.0]  # three plain steps; 2 + 7 otherwise
-    assert not best.drafted.any()
-    dear = replace(options, plain_s=np.full(3, 4.0))
-    assert best_schedule(dear).seconds.tolist() == [10.0]  # a plain step, then 5 + 1
-    assert best_schedule(dear).drafted.tolist() == [False, True]
-
-
 def test_sequences_do_not_run_into_each_other():
     options = options_of([1, 3, 3, 3], lambda a: 4.0 + a, plain_s=9.0, cuts=(1, 1))
     # One anchor of its own (no drafts needed: 4), an empty sequence, then three: 4 + 2.

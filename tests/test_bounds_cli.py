@@ -30,12 +30,6 @@ def test_bounds_of_a_recording(here, recorded, capsys):
     assert "results in out/bounds.json" in printed
 
 
-def test_bounds_of_a_sweep_lie_apart(here, recorded):
-    words = ["-m", "task=bounds", f"trace={recorded}", "latency=b300,mi355x", "bounds.nodes=7"]
-    assert main([*words, "bounds.batches=[2]", "hydra.sweep.dir=sweep"]) == 0
-    assert len(list(Path("sweep").rglob("bounds.json"))) == 2
-
-
 def test_settings_of_bounds_are_not_a_runs(here, recorded):
     """A run with other bounds settings is the same run."""
     words = [f"trace={recorded}", "policy=autoregressive", "num_prompts=4", "hydra.run.dir=out"]
@@ -53,8 +47,8 @@ def test_a_runs_reach_end_to_end(here, recorded, capsys):
     assert main([*sweep, *words, "hydra.sweep.dir=runs"]) == 0
     assert main(["task=bounds", *words, "bounds.nodes=15", "hydra.run.dir=out"]) == 0
     capsys.readouterr()
-    assert analyse(["reach", "runs", "--bounds", "out/bounds.json", "--format", "csv"]) == 0
-    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    command = ["reach", "runs", "--bounds", "out/bounds.json"]
+    rows = reached(command, capsys)
     keys = [(row["max_concurrency"], row["policy"]) for row in rows]
     policies = ("autoregressive", "fixed_chain")
     assert keys == [(batch, policy) for batch in ("1", "4") for policy in policies]
@@ -63,7 +57,7 @@ def test_a_runs_reach_end_to_end(here, recorded, capsys):
         if row["policy"] == "autoregressive":
             assert abs(float(row["reach_free"])) < 0.02
     for text in ("table", "markdown"):
-        assert analyse(["reach", "runs", "--bounds", "out/bounds.json", "--format", text]) == 0
+        assert analyse([*command, "--format", text]) == 0
         assert "fixed_chain" in capsys.readouterr().out
 
 
@@ -132,8 +126,7 @@ def test_shares_by_hand(folder, capsys):
         summary("cast", 225.0),
         summary("cast", 275.0, seed=1),
     )
-    assert analyse([*command, "--format", "csv"]) == 0
-    alone, batch = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    alone, batch = reached(command, capsys)
     assert (alone["max_concurrency"], batch["max_concurrency"]) == ("1", "4")
     # Alone 100 of the 200 up to O2 and of the 400 up to O3; in the batch 125 and 175 of 250.
     assert float(alone["reach_in_order"]) == 0.5
@@ -145,19 +138,22 @@ def test_shares_by_hand(folder, capsys):
     assert "60.0% ±127.1%" in capsys.readouterr().out
 
 
+def reached(command: list[str], capsys) -> list[dict]:
+    assert analyse([*command, "--format", "csv"]) == 0
+    return list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+
+
 def test_no_gain_no_share(folder, capsys):
     flat = {name: {"output_throughput": 100.0} for name in RATES}
     command = folder(summary("cast", 90.0), bounds={"batches": [{"batch": 4, "bounds": flat}]})
-    assert analyse([*command, "--format", "csv"]) == 0
-    row = next(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    (row,) = reached(command, capsys)
     assert row["reach_in_order"] == row["reach_free"] == ""
 
 
 def test_the_batch_is_what_the_server_runs(folder, capsys):
     """256 clients of a server of 4 sequences are bounded as a batch of 4."""
     command = folder(summary("cast", 225.0, max_concurrency=256, server={"max_num_seqs": 4}))
-    assert analyse([*command, "--format", "csv"]) == 0
-    row = next(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    (row,) = reached(command, capsys)
     assert float(row["reach_in_order"]) == 0.5
 
 
@@ -165,8 +161,7 @@ def test_rows_of_several_settings_say_which(folder, capsys):
     servers = ({"max_num_seqs": 4}, {"max_num_seqs": 1})
     runs = (summary("cast", 200.0, server=server) for server in servers)
     command = folder(*runs)
-    assert analyse([*command, "--format", "csv"]) == 0
-    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    rows = reached(command, capsys)
     # 100 of 250 up to O5 in a batch of 4, and of 200 up to O2 alone.
     assert [(row["setting"], float(row["reach_in_order"])) for row in rows] == [
         ("server.max_num_seqs=1", 0.5),

@@ -10,12 +10,10 @@ import pytest
 
 from simulator.engine.inputs import load_recording
 from simulator.engine.run import load, prepare, simulate
-from simulator.policies.checks import verifies_trees
 from simulator.results.window import find_window
 from simulator.studies.bounds import task as bounds_task
 from simulator.studies.bounds.options import (
     BoundedTexts,
-    breakpoints,
     free_options,
     order_options,
     pool_prefix,
@@ -116,26 +114,3 @@ def test_report_is_in_order_and_identifies_its_runs():
     assert result["what_if"]
     for entry in result["batches"]:
         assert entry["step_time_from"] == ["clamped"]  # b300 was taken at 8,192 tokens of context
-
-
-def test_o2_follows_from_its_schedule():
-    """Rounds, nodes and seconds of the report, counted along the schedule by hand."""
-    request = bounds_task.load(config(bounds={"nodes": 31, "batches": [1]}))
-    from simulator.orders import order_table
-
-    table = order_table(request.order, request.recording)
-    options = order_options(table, request.texts, request.cost)
-    best, one = best_schedule(options), np.ones(1, np.int64)
-    s, seconds = 0, 0.0
-    while s < request.texts.start[1]:
-        accepted = best.choice[s]
-        width = breakpoints(table, request.texts.anchors[s : s + 1])[0, max(accepted, 0)]
-        drafted = accepted >= 0
-        seconds += request.cost.step(
-            one + (width if drafted else 0),
-            one * request.texts.context[s],
-            drafted=drafted,
-            tree=drafted and verifies_trees(table) and width > 0,
-        ).total_s
-        s += max(accepted, 0) + 1
-    assert best.seconds[0] == pytest.approx(seconds)
