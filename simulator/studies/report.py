@@ -82,7 +82,7 @@ def span(found: Interval, form: Any = "{:.3f}".format) -> str:
 
 def sign(ratio: Interval) -> str:
     """Which side of 1 the interval is on, see `SIGNS`."""
-    if ratio.low is None or ratio.low <= 1 <= ratio.high:
+    if ratio.low is None or not (ratio.low > 1 or ratio.high < 1):
         return " "
     return "+" if ratio.low > 1 else "-"
 

@@ -21,7 +21,7 @@ def load(cfg: Mapping[str, Any]) -> None:
     Raises:
         InputError: see `simulator.engine.run`.
     """
-    _prepared[_key(cfg)] = engine.prepare(engine.load(cfg))
+    _prepared[json.dumps(cfg, sort_keys=True)] = engine.prepare(engine.load(cfg))
 
 
 def run(cfg: Mapping[str, Any], folder: Path, sweep: str | None = None) -> bool:
@@ -35,12 +35,8 @@ def run(cfg: Mapping[str, Any], folder: Path, sweep: str | None = None) -> bool:
     if (folder / SUMMARY).exists() and is_complete(folder, engine.identity_of(cfg)):
         print_skipped(folder)
         return True
-    job = _prepared.pop(_key(cfg), None) or engine.prepare(engine.load(cfg))
+    job = _prepared.pop(json.dumps(cfg, sort_keys=True), None) or engine.prepare(engine.load(cfg))
     with Progress(job.settings.requests, "requests") as progress:
         summary = engine.run_job(job, folder, progress.update)
     print_run(summary, folder, sweep)
     return False
-
-
-def _key(config: Mapping[str, Any]) -> str:
-    return json.dumps(config, sort_keys=True)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from simulator.studies.report import sign
 from traces.common.intervals import Interval, interval
 
 CONFIRMED, REFUTED, UNDECIDED, MIXED = "confirmed", "refuted", "not decided", "mixed"
-THRESHOLD = 1.0  # of the ratio, favoured side over the other
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +95,7 @@ class Row:
 
 def judged(ratio: Interval) -> str:
     """Not decided without an interval, and where it includes 1 (as when both did the same)."""
-    if ratio.low is not None and ratio.low > THRESHOLD:
-        return CONFIRMED
-    if ratio.high is not None and ratio.high < THRESHOLD:
-        return REFUTED
-    return UNDECIDED
+    return {"+": CONFIRMED, "-": REFUTED, " ": UNDECIDED}[sign(ratio)]
 
 
 def overall(rows: Sequence[Row]) -> str:

@@ -50,19 +50,16 @@ def overrides_of(config: Mapping[str, Any], spelt: Sequence[str] = ()) -> list[s
 
 
 def _group(group: str, node: Mapping[str, Any], default: Mapping[str, Any]) -> list[str]:
-    """The default option where nothing else says it in fewer words."""
+    """The default option where nothing else says it in fewer words.
+
+    Others are the option that the node is called after, or all of a group without names.
+    """
     found = [list(_changes(group, default[group], node))]
-    for option in _options(group, node) if found[0] else ():
-        base = settled({group: read_option(group, option, group)})[group]
-        found.append([f"{group}={option}", *_changes(group, base, node)])
+    for option in names(group) if found[0] else ():
+        if node.get("name", option) == option:
+            base = settled({group: read_option(group, option, group)})[group]
+            found.append([f"{group}={option}", *_changes(group, base, node)])
     return min(found, key=len)
-
-
-def _options(group: str, node: Mapping[str, Any]) -> list[str]:
-    """The option that the node is called after; all of a group whose options have no names."""
-    if "name" in node:
-        return [name for name in names(group) if name == node["name"]]
-    return names(group)
 
 
 def _changes(path: str, base: Mapping[str, Any], node: Mapping[str, Any]) -> Iterator[str]:
@@ -72,18 +69,13 @@ def _changes(path: str, base: Mapping[str, Any], node: Mapping[str, Any]) -> Ite
             yield from _changes(at, before, value)
         elif key not in base:
             yield f"++{at}={written(value)}"
-        elif not _equal(value, before):
+        elif type(value) is not type(before) or value != before:  # 1, 1.0 and true are three
             yield f"{at}={written(value)}"
     for key in base:
         if key not in node:
             if base[key] is None:  # Hydra finds no null to delete
                 yield f"{path}.{key}=0"
             yield f"~{path}.{key}"
-
-
-def _equal(value: Any, other: Any) -> bool:
-    """Equal, and of one kind: 1, 1.0 and true are three."""
-    return type(value) is type(other) and value == other
 
 
 def written(value: Any) -> str:
@@ -108,7 +100,14 @@ def _inside(value: Any) -> str:
     if isinstance(value, list | tuple):
         return "[" + ",".join(map(_inside, value)) + "]"
     text = str(value)
-    return text if _WORD.fullmatch(text) and not _means_more(text) else _quoted(text)
+    if _WORD.fullmatch(text) and not _means_more(text):
+        return text
+    # In single quotes; backslashes before one, or at the end, are doubled.
+    return "'" + re.sub(r"(\\*)('|$)", _escaped, text) + "'"
+
+
+def _escaped(found: re.Match) -> str:
+    return found[1] * 2 + found[2].replace("'", "\\'")
 
 
 def _means_more(text: str) -> bool:
@@ -118,10 +117,3 @@ def _means_more(text: str) -> bool:
     except ValueError:
         return text.lower() in ("null", "true", "false", "yes", "no", "on", "off")
     return True
-
-
-def _quoted(text: str) -> str:
-    """In single quotes; backslashes before one, or at the end, are doubled."""
-    escaped = re.sub(r"(\\*)'", lambda found: found[1] * 2 + "\\'", text)
-    tail = re.search(r"\\*$", escaped)[0]
-    return f"'{escaped}{tail}'"

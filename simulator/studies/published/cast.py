@@ -275,10 +275,7 @@ class Ours:
 
 
 def cast_mass_lines(cfg: Mapping[str, Any]) -> Iterator[str]:
-    """Masses, and what their sum says of tokens per round.
-
-    Args:
-        cfg: `trace` is read.
+    """Masses of `trace`, and what their sum says of tokens per round.
 
     Raises:
         InputError: a recording or split that cannot be used.

@@ -84,10 +84,7 @@ def speeds(ours: Mapping[int, Mapping[str, Any]]) -> Speeds:
 
 
 def dspark_cliff_lines(cfg: Mapping[str, Any]) -> Iterator[str]:
-    """Throughput over no speculation, ours beside theirs.
-
-    Args:
-        cfg: `trace` and `latency` are read.
+    """Throughput over no speculation, ours (of `trace` and `latency`) beside theirs.
 
     Raises:
         InputError: no closed loop, or what a policy refuses.
@@ -192,10 +189,7 @@ def calibration_errors(cfg: Mapping[str, Any], trace: Mapping[str, Any]) -> dict
 
 
 def dspark_lengths_lines(cfg: Mapping[str, Any]) -> Iterator[str]:
-    """Both comparisons.
-
-    Args:
-        cfg: the temperature of its `trace`, and `latency`, are read.
+    """Both comparisons, of the temperature of `trace`, and `latency`.
 
     Raises:
         InputError: no recording at that temperature.

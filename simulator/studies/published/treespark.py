@@ -78,14 +78,7 @@ def cells(trace: Mapping[str, Any]) -> dict[str, dict[int, BudgetCell]]:
 
 
 def treespark_budget_lines(cfg: Mapping[str, Any]) -> Iterator[str]:
-    """The comparison.
-
-    Args:
-        cfg: `trace` and `latency` are read.
-
-    Raises:
-        InputError: see `cells`.
-    """
+    """The comparison, of `trace` and `latency`; raises InputError as `cells` does."""
     found, cost = cells(cfg["trace"]), load_cost(cfg["latency"])
     context = typical_context(load_recording(cfg["trace"]))
     yield "TreeSpark (arXiv 2609.22098): drafts of equally many nodes, tokens per round"
@@ -170,10 +163,7 @@ def published_theta(batch: int, sampled: bool) -> float | None:
 
 
 def treespark_theta_lines(cfg: Mapping[str, Any]) -> Iterator[str]:
-    """The sweep at one load.
-
-    Args:
-        cfg: `trace`, `latency` and `max_concurrency` are read.
+    """The sweep at one load, of `trace`, `latency` and `max_concurrency`.
 
     Raises:
         InputError: no closed loop, or what a policy refuses.
@@ -266,10 +256,7 @@ def arms() -> dict[str, dict[str, Any]]:
 
 
 def treespark_load_lines(cfg: Mapping[str, Any]) -> Iterator[str]:
-    """Throughput of every arm at every load, over that of the plain chain.
-
-    Args:
-        cfg: `trace` and `latency` are read.
+    """Throughput of every arm over that of the plain chain, of `trace` and `latency`.
 
     Raises:
         InputError: no closed loop, or what a policy refuses.
