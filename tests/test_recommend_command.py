@@ -61,20 +61,7 @@ def test_few_words():
 
 
 NUMBERS = [None, True, 3, 2.5, 1e-5, 1e300, float("inf")]
-TEXTS = [
-    "plain",
-    "null",
-    "12",
-    "a b",
-    "x:y",
-    "1..D",
-    "it's",
-    "back\\slash\\",
-    "a,b",
-    "",
-    "[x]",
-    "${x}",
-]
+TEXTS = ["plain", "null", "12", "a b", "x:y", "1..D", "it's", "back\\slash\\", "a,b", "", "[x]"]
 ODD = ["[x]", "${x}", "=", "~"]
 NESTED = [[1, "a b", None], {"a": [1.5, {"b": "c:d"}]}]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from importlib import import_module
 from pathlib import Path
 
@@ -18,42 +19,23 @@ from traces.common.errors import InputError
 
 CHAINS = "[{policy: fixed_chain, grid: {length: [1,3]}}, autoregressive]"
 COMMANDS = {  # the words of a small study of each kind
-    "tournament": [
-        "policy=cast",
-        f"tournament.rivals={CHAINS}",
-        "tournament.concurrency=[2]",
-        "tournament.domains=mixture",
-        "tournament.resamples=100",
-    ],
-    "recommend": [
-        "max_concurrency=2",
-        f"recommend.policies={CHAINS}",
-        "recommend.seeds=[0]",
-        "recommend.resamples=100",
-    ],
-    "capacity": [
-        "policy=autoregressive",
-        "goodput='tpot:5.3'",
-        "capacity.of=max_concurrency",
-        "capacity.seeds=[0,1]",
-        "capacity.min_seconds=0.1",
-        "capacity.min_requests=100",
-        "capacity.most=16",
-    ],
-    "claims": [
-        "claims.traces=null",
-        "claims.profiles=[b300]",
-        "claims.concurrency=[1]",
-        "claims.resamples=100",
-    ],
-    "bounds": ["bounds.nodes=7", "bounds.batches=[2]"],
+    "tournament": f"policy=cast tournament.rivals='{CHAINS}' tournament.concurrency=[2] "
+    "tournament.domains=mixture tournament.resamples=100",
+    "recommend": f"max_concurrency=2 recommend.policies='{CHAINS}' recommend.seeds=[0] "
+    "recommend.resamples=100",
+    "capacity": "policy=autoregressive goodput=tpot:5.3 capacity.of=max_concurrency "
+    "capacity.seeds=[0,1] capacity.min_seconds=0.1 capacity.min_requests=100 capacity.most=16",
+    "claims": "claims.traces=null claims.profiles=[b300] claims.concurrency=[1] "
+    "claims.resamples=100",
+    "bounds": "bounds.nodes=7 bounds.batches=[2]",
 }
 PARALLEL = ("recommend", "capacity")
 PLAYED = 3  # before the interruption
 
 
 def words(task: str, recorded: str, folder: str = "out") -> list[str]:
-    return [f"task={task}", f"trace={recorded}", f"hydra.run.dir={folder}", *COMMANDS[task]]
+    given = shlex.split(COMMANDS[task])
+    return [f"task={task}", f"trace={recorded}", f"hydra.run.dir={folder}", *given]
 
 
 def results(folder: str) -> dict[str, bytes]:
