@@ -13,44 +13,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import atan, cos, pi, sin, sqrt
+from math import sqrt
 from statistics import NormalDist, fmean, stdev
 
 import numpy as np
-
-# ---------------- Quantiles of Student's t, for every interval of the project.
-
 
 LEVEL = 0.95
 
 
 @lru_cache
 def t_quantile(freedom: int, level: float = LEVEL) -> float:
-    """The t with P(-t < T < t) = level for ``freedom`` >= 1 degrees, by bisection."""
-    low, high = 0.0, 1.0
-    while _central_probability(high, freedom) < level:
-        high *= 2
-    for _ in range(80):
-        middle = (low + high) / 2
-        if _central_probability(middle, freedom) < level:
-            low = middle
-        else:
-            high = middle
-    return high
+    """The t with P(-t < T < t) = level, T Student's with ``freedom`` >= 1 degrees."""
+    from scipy.special import stdtrit
 
-
-def _central_probability(t: float, freedom: int) -> float:
-    """P(-t < T < t), the finite series of Abramowitz and Stegun, 26.7.3 and 26.7.4."""
-    angle = atan(t / sqrt(freedom))
-    odd = freedom % 2
-    term = cos(angle) if odd else 1.0
-    total = 0.0
-    for k in range(1 + odd, freedom, 2):
-        total += term
-        term *= cos(angle) ** 2 * k / (k + 1)
-    if odd:
-        return 2 / pi * (angle + sin(angle) * total)
-    return sin(angle) * total
+    return float(stdtrit(freedom, (1 + level) / 2))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,16 +60,12 @@ def over_seeds(values: Sequence[float]) -> Interval:
     return Interval(mean, mean - half, mean + half)
 
 
+@lru_cache(maxsize=4)
 def resampled_prompts(prompts: int, resamples: int, seed: int) -> np.ndarray:
     """How often every prompt is drawn: (resamples, prompts), the same array for the same arguments.
 
     Rows sum to `prompts`.
     """
-    return _weights(prompts, resamples, seed)
-
-
-@lru_cache(maxsize=4)
-def _weights(prompts: int, resamples: int, seed: int) -> np.ndarray:
     drawn = np.random.default_rng(seed).integers(prompts, size=(resamples, prompts))
     flat = (drawn + np.arange(resamples)[:, None] * prompts).ravel()
     counts = np.bincount(flat, minlength=resamples * prompts).reshape(resamples, prompts)
