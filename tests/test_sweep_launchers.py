@@ -46,6 +46,8 @@ class Stubborn(Policy):
         return np.full(step.batch, self.nodes)
 """
 
+EVERYWHERE = pytest.mark.parametrize("launcher", ["basic", *ELSEWHERE])
+
 
 @pytest.fixture(scope="module")
 def mine(tmp_path_factory) -> Path:
@@ -68,77 +70,60 @@ def words(here, recorded, mine, monkeypatch) -> list[str]:
     return ["-m", "--config-dir", str(mine / "conf"), f"trace={recorded}", *more]
 
 
-@pytest.mark.parametrize("launcher", ["basic", *ELSEWHERE])
+@EVERYWHERE
 def test_the_same_sweep(here, words, launcher, capfd, monkeypatch):
-    sweep = [*words, "policy.nodes=1,2"]
+    """Of which one run is there already."""
     monkeypatch.setattr(pool, "cores", lambda: 1)
-    assert main([*sweep, "hydra.sweep.dir=here"]) == 0
-    monkeypatch.setattr(pool, "cores", lambda: 2)
+    assert main([*words, "policy.nodes=1"]) == 0
+    capfd.readouterr()
+    assert main([*words, "policy.nodes=1,2,3", "hydra.sweep.dir=here"]) == 0
     expected = capfd.readouterr().out.splitlines()
-    assert len(expected) == 2
-    assert main([*sweep, *launched_by(launcher)]) == 0
+    monkeypatch.setattr(pool, "cores", lambda: 2)
+    assert main([*words, "policy.nodes=1,2,3", *launched_by(launcher)]) == 0
     out, err = capfd.readouterr()
-    assert out.splitlines() == expected
+    skipped, *lines = out.splitlines()
+    assert skipped.startswith("skipped: out/")
+    assert lines == expected[1:]
+    assert len(lines) == 2
     assert err == ""
     assert runs(here / "out") == runs(here / "here")
     assert not remains(here / "out")
-    # Once more, and one job more: that one alone is run.
-    assert main([*words, "policy.nodes=1,2,3", *launched_by(launcher)]) == 0
-    lines = capfd.readouterr().out.splitlines()
-    assert [line.startswith("skipped: out/") for line in lines] == [True, True, False]
-    assert "policy.nodes=3" in lines[2]
 
 
-@pytest.mark.parametrize("launcher", ["basic", *ELSEWHERE])
-def test_a_job_that_is_refused_names_itself_and_the_others_go_on(here, words, launcher, capfd):
-    sweep = [*words, "policy.nodes=99,1", *launched_by(launcher)]  # 99 is found while it runs
-    assert main(sweep) == 2
+@EVERYWHERE
+def test_failures_name_themselves_and_the_others_go_on(here, words, launcher, capfd):
+    """A job that is refused while it runs has a line, a fault of ours its traceback."""
+    assert main([*words, "policy.nodes=99,0,1", *launched_by(launcher)]) == 1
     out, err = capfd.readouterr()
-    assert err.startswith("error: ")
-    assert "policy.nodes=99" in err
-    assert err.count("\n") == 1
     assert out.count("\n") == 1
-    assert [name for name in runs(here / "out") if "policy.nodes=1," in name]
-    assert len(runs(here / "out")) == 1  # the other has left no folder
-
-
-@pytest.mark.parametrize("launcher", ["basic", *ELSEWHERE])
-def test_a_fault_of_ours_keeps_its_traceback(here, words, launcher, capfd):
-    assert main([*words, "policy.nodes=1,0", *launched_by(launcher)]) == 1
-    out, err = capfd.readouterr()
-    assert "ZeroDivisionError: a fault of the policy's" in err
+    refused, *traceback, fault = err.splitlines()
+    assert refused.startswith("error: ")
+    assert "policy.nodes=99" in refused
+    assert "ZeroDivisionError: a fault of the policy's" in traceback
     assert "stubborn_policy.py" in err
-    assert "policy.nodes=0" in err.splitlines()[-1]
-    assert out.count("\n") == 1
+    assert "policy.nodes=0" in fault
+    (name,) = runs(here / "out")  # the others have left no folder
+    assert "policy.nodes=1," in name
 
 
-@pytest.mark.parametrize("launcher", ["basic", *ELSEWHERE])
-def test_interrupted(here, words, launcher):
-    """^C on a terminal, which reaches all processes."""
-    process = start([*words, "policy.seconds=0,60", *launched_by(launcher)])
-    until(lambda: summaries(here / "out") >= 1, process)
-    os.killpg(process.pid, signal.SIGINT)
-    _is_interrupted(process, here / "out")
-
-
-@pytest.mark.parametrize("launcher", ["basic", *ELSEWHERE])
-def test_only_the_first_process_is_interrupted(here, words, launcher):
-    """As by `kill -INT`: it ends the others."""
-    process = start([*words, "policy.seconds=60,61", *launched_by(launcher)])
-    until(lambda: len(list((here / "out").glob("*/.hydra/.lock"))) == 2, process)
-    os.kill(process.pid, signal.SIGINT)
-    _is_interrupted(process, here / "out")
-    assert not runs(here / "out")
-
-
-def _is_interrupted(process: subprocess.Popen, sweep: Path) -> None:
+@EVERYWHERE
+@pytest.mark.parametrize("all_of_them", [True, False])
+def test_interrupted(here, words, launcher, all_of_them):
+    """^C on a terminal reaches all processes; `kill -INT` the first, which ends the others."""
+    process = start([*words, "policy.seconds=0,60,61", *launched_by(launcher)])
+    until(lambda: summaries(here / "out") and len(at_work(here / "out")) == 2, process)
+    (os.killpg if all_of_them else os.kill)(process.pid, signal.SIGINT)
     status, _, err = ended(process)
     assert (status, err) == (130, "interrupted\n")
-    assert not remains(sweep)
-    assert all("seconds=0" in name for name in runs(sweep))  # every folder left is whole
+    assert not remains(here / "out")
+    assert all("seconds=0" in name for name in runs(here / "out"))  # every folder left is whole
 
 
-@pytest.mark.parametrize("launcher", ["basic", *ELSEWHERE])
+def at_work(sweep: Path) -> list[Path]:
+    return list(sweep.glob("*/.hydra/.lock"))
+
+
+@EVERYWHERE
 def test_a_process_that_dies_is_reported(words, launcher):
     """As when the system ends it because memory runs out."""
     status, _, err = ended(start([*words, "policy.nodes=1,-9", *launched_by(launcher)]))
@@ -164,24 +149,21 @@ THREE_CORES = (
 )
 
 
-def test_lines_come_in_the_order_of_the_jobs(here, words):
+def test_lines_come_in_the_order_of_the_jobs(here, words, capfd):
     """The first job ends last; and where a process dies, the others' jobs are done by another.
 
     In a process of its own: with PyTorch loaded so few jobs stay in the process, and die with it.
     """
-
-    def swept(*more: str) -> subprocess.CompletedProcess:
-        command = [sys.executable, "-c", THREE_CORES, *words, *more]
-        return subprocess.run(command, cwd=here, capture_output=True, text=True, check=False)
-
-    found = swept("policy.nodes=1,-9,2", "policy.seconds=0.05,0")
+    command = [sys.executable, "-c", THREE_CORES, *words, "policy.seconds=0.05,0"]
+    nodes = "policy.nodes=1,-9,2"
+    found = subprocess.run([*command, nodes], capture_output=True, text=True, check=False)
     assert found.returncode == 1
-    shown = re.findall(r"policy.nodes=(\S+) policy.seconds=(\S+): .* tokens/s", found.stdout)
-    assert shown == [("1", "0.05"), ("1", "0"), ("2", "0.05"), ("2", "0")]
-    lost = re.findall(r"policy.nodes=(\S+) policy.seconds=(\S+): no answer", found.stderr)
-    assert lost == [("-9", "0.05"), ("-9", "0")]
-    again = swept("policy.nodes=1,2", "policy.seconds=0.05,0")
-    assert (again.returncode, again.stdout.count("skipped: ")) == (0, 4)
+    shown = re.findall(r"policy.seconds=(\S+) policy.nodes=(\S+): .* tokens/s", found.stdout)
+    assert shown == [("0.05", "1"), ("0.05", "2"), ("0", "1"), ("0", "2")]
+    lost = re.findall(r"policy.seconds=(\S+) policy.nodes=(\S+): no answer", found.stderr)
+    assert lost == [("0.05", "-9"), ("0", "-9")]
+    assert main([*words, "policy.seconds=0.05,0", "policy.nodes=1,2"]) == 0
+    assert capfd.readouterr().out.count("skipped: ") == 4
     assert not remains(here / "out")
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from simulator.cli.main import main
 from simulator.cli.sweep.progress import duration
 from tests.sweeping import JOBLIB, PATIENCE_S, environment, launched_by, start
 
@@ -58,25 +59,28 @@ def words(here, recorded) -> list[str]:
 @pytest.mark.parametrize("launcher", ["basic", pytest.param("joblib", marks=JOBLIB)])
 @pytest.mark.usefixtures("at_once")
 def test_progress(words, launcher):
+    """The bar counts what is to be done; of a sweep that goes on, what is new."""
+    assert main([*words, "seed=0"]) == 0
     words = [*words, *launched_by(launcher)]
     status, out, shown = on_terminal([*words, "seed=range(0,4)"])
     assert status == 0
-    assert len(out.splitlines()) == 8  # lines of runs, and nothing of the bar
-    assert all("tokens/s" in line for line in out.splitlines())
-    assert {match[3] for match in LINE.finditer(shown)} == {"8"}
-    assert re.search(r"8 runs: 8 new, 0 skipped, in [\d.]+ s; results in out\n", shown)
+    lines = out.splitlines()  # of runs, and nothing of the bar
+    assert len(lines) == 8
+    assert sum(line.startswith("skipped: ") for line in lines) == 2
+    assert sum("tokens/s" in line for line in lines) == 6
+    found = [match for match in LINE.finditer(shown) if match[1] == " (2 skipped)"]
+    assert {match[3] for match in found} == {"6"}
+    assert any(match[4] != "-:--:--" for match in found)  # an estimate
+    assert re.search(r"8 runs: 6 new, 2 skipped, in [\d.]+ s; results in out\n", shown)
 
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
-        (0, "0.0 s"),
         (0.94, "0.9 s"),
         (9.94, "9.9 s"),
         (9.96, "10 s"),
-        (59.4, "59 s"),
         (59.6, "1 min 0 s"),
-        (65, "1 min 5 s"),
         (3599.4, "59 min 59 s"),
         (3599.6, "1 h 0 min"),
         (7380, "2 h 3 min"),
@@ -89,34 +93,9 @@ def test_durations(seconds, text):
 def test_where_results_are_is_said_once_without_a_folder_of_ones_own(here, recorded):
     words = ["-m", f"trace={recorded}", "num_prompts=5", "seed=0,1", "policy=autoregressive"]
     status, out, shown = on_terminal(words)
-    assert status == 0
-    assert len(out.splitlines()) == 2
+    assert (status, len(out.splitlines())) == (0, 2)
     (folder,) = re.findall(r"2 runs: 2 new, .*; results in (multirun/\S+/\S+)\n", shown)
     assert len(list(Path(folder).rglob("summary.json"))) == 2
-
-
-@pytest.mark.usefixtures("at_once")
-def test_progress_of_a_sweep_that_goes_on(words):
-    """The bar counts what is to be done."""
-    assert on_terminal([*words, "seed=range(0,4)"])[0] == 0
-    status, out, shown = on_terminal([*words, "seed=range(0,8)"])
-    assert status == 0
-    assert out.count("skipped: ") == 8
-    found = [match for match in LINE.finditer(shown) if match[1] == " (8 skipped)"]
-    assert {match[3] for match in found} == {"8"}
-    assert any(match[4] != "-:--:--" for match in found)  # an estimate
-    assert "16 runs: 8 new, 8 skipped, in " in shown
-
-
-def test_nothing_of_it_elsewhere(words):
-    process = start([*words, "seed=0,1"])
-    out, err = process.communicate(timeout=PATIENCE_S)
-    assert err == ""
-    assert len(out.splitlines()) == 4
-
-
-def test_one_run_shows_no_sweep(here, recorded):
-    words = [f"trace={recorded}", "policy=autoregressive", "num_prompts=5", "hydra.run.dir=out"]
-    status, _, shown = on_terminal(words)
+    status, _, shown = on_terminal([*words[1:3], words[4], "hydra.run.dir=out"])  # one run
     assert (status, "runs" in shown) == (0, False)
     assert Path("out/summary.json").exists()
