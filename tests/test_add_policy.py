@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 import subprocess
@@ -13,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simulator.cli.main import main
 from tests.synthetic import make_pool
+from tests.test_refusals import refused
 from traces import write_recording
 
 ROOT = Path(__file__).parents[1]
@@ -39,44 +38,33 @@ def test_readme_shows_the_files(blocks):
     assert blocks["yaml"] == (EXAMPLE / "conf/policy/half_chain.yaml").read_text(encoding="utf-8")
 
 
-def run_command(line: str, *overrides: str) -> subprocess.CompletedProcess:
-    """Run a README line of the form ``NAME=VALUE ... python ARGUMENTS``, overrides appended."""
-    words = shlex.split(line)
-    first = words.index("python")
-    env = os.environ | dict(word.split("=", 1) for word in words[:first])
-    command = [sys.executable, *words[first + 1 :], *overrides]
-    return subprocess.run(
-        command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=300, check=False
-    )
-
-
-def recording_at(folder: Path) -> Path:
-    recording = make_pool(
-        np.random.default_rng(3), sequences=9, depths=6, lengths=[30] * 9, noise=0.3
-    )
-    path = folder / "tiny.safetensors"
-    write_recording(path, recording.meta, recording.arrays)
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory) -> Path:
+    made = make_pool(np.random.default_rng(3), sequences=9, depths=6, lengths=[30] * 9, noise=0.3)
+    path = tmp_path_factory.mktemp("recording") / "tiny.safetensors"
+    write_recording(path, made.meta, made.arrays)
     return path
 
 
-@pytest.mark.parametrize(("clients", "drafted"), [(2, 6), (20, 3)])
-def test_the_command_runs_the_policy(blocks, tmp_path, monkeypatch, clients, drafted):
-    """The whole chain of 6 goes to 2 clients; from 16 clients on, half of it."""
-    monkeypatch.setenv("SPECSIM_CACHE", str(tmp_path / "orders"))
-    result = run_command(
-        blocks["bash"].strip(),
-        f"trace.recording={recording_at(tmp_path)}",
-        "latency=b300",
-        f"max_concurrency={clients}",
-        f"num_prompts={clients}",
-        f"hydra.run.dir={tmp_path / 'run'}",
-    )
-    assert result.returncode == 0, result.stderr
-    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
-    assert summary["policy"] == "half_chain"
-    assert summary["completed"] == clients
-    nodes = summary["draft_nodes_per_request"]
-    assert nodes == drafted if clients == 2 else drafted <= nodes < 6
+def test_the_command_runs_the_policy(blocks, here, recording, monkeypatch):
+    """NAME=VALUE ... python ARGUMENTS. The whole chain of 6 goes to 2 clients, half of it to 20."""
+    words = shlex.split(blocks["bash"])
+    first = words.index("python")
+    for name, value in (word.split("=", 1) for word in words[:first]):
+        monkeypatch.setenv(name, value)
+    more = [f"trace.recording={recording}", "latency=b300", "max_concurrency=2,20"]
+    more += ["num_prompts=20", f"hydra.sweep.dir={here}"]
+    command = [sys.executable, *words[first + 1 :], *more, "-m"]
+    subprocess.run(command, cwd=ROOT, check=True, timeout=300)
+    paths = here.rglob("summary.json")
+    few, many = sorted(map(load, paths), key=lambda summary: summary["max_concurrency"])
+    assert few["policy"] == many["policy"] == "half_chain"
+    assert few["completed"] == many["completed"] == 20
+    assert 3 <= many["draft_nodes_per_request"] < few["draft_nodes_per_request"] == 6
+
+
+def load(path: Path) -> dict:
+    return json.loads(path.read_text())
 
 
 @pytest.mark.parametrize(
@@ -90,16 +78,14 @@ def test_the_command_runs_the_policy(blocks, tmp_path, monkeypatch, clients, dra
          "policy Mine: order is None and there is no method plan, so it would never draft"),
     ],
 )  # fmt: skip
-def test_a_policy_that_is_not_whole_is_refused_in_one_line(here, monkeypatch, capsys, body, says):
+def test_a_policy_that_is_not_whole(here, recording, monkeypatch, capsys, body, says):
     Path("mine_broken.py").write_text(
         "from simulator.orders.specs import ChainOrder\n"
         f"from simulator.policy import Policy\nclass Mine(Policy):\n    {body}\n"
     )
     monkeypatch.syspath_prepend(here)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
     sys.modules.pop("mine_broken", None)
-    words = [f"trace={recording_at(here)}", "policy._target_=mine_broken.Mine", "num_prompts=4"]
+    words = [f"trace={recording}", "policy._target_=mine_broken.Mine", "num_prompts=4"]
     words += ["policy=autoregressive", "hydra.run.dir=out"]
-    assert main(words) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert says in line
-    assert not Path("out").exists()
+    refused(words, capsys, says)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import tomllib
@@ -14,12 +15,19 @@ import pytest
 from simulator.cli.help import help_text
 from simulator.cli.main import main
 from simulator.cli.overrides import normalised
-from simulator.cli.survey import parse as parse_command
 from simulator.cli.sweep.job import folder_name, job_name
+from simulator.cost import find_profile
+from simulator.engine.fingerprint import own_sources
 from simulator.engine.settings import SCALARS
 from simulator.studies.options import CONF
 from simulator.studies.settings import SECTIONS, TASKS
-from traces.common.errors import InputError
+from tests.composing import composed_jobs
+from tests.sweeping import RESULTS
+from traces.common.errors import InputError, near_note
+from traces.recordings.catalog import recording_path
+
+SHIPPED = CONF.parent / "traces/latency"
+CALIBRATION = recording_path("small_block_t0").with_name("small_block_t0.calibration.json")
 
 POLICY_FILE = """
 import numpy as np
@@ -48,12 +56,8 @@ def test_one_run(here, recorded, capsys, spelling):
     words = [spelling, "policy.length=3", f"trace={recorded}", "max_concurrency=2"]
     assert main([*words, "goodput=ttft:500 tpot:50", "hydra.run.dir=out"]) == 0
     assert files(here / "out") == {
-        "summary.json",
-        "requests.parquet",
-        "steps.parquet",
-        ".hydra/config.yaml",
-        ".hydra/hydra.yaml",
-        ".hydra/overrides.yaml",
+        *RESULTS,
+        *(".hydra/config.yaml", ".hydra/hydra.yaml", ".hydra/overrides.yaml"),
     }
     summary = summary_in(here / "out")
     assert summary["policy"] == "fixed_chain"
@@ -66,6 +70,7 @@ def test_one_run(here, recorded, capsys, spelling):
     assert lengths["1"] <= lengths["3"] <= lengths["7"]  # nested, so more nodes accept no less
     printed = capsys.readouterr().out
     assert "output throughput" in printed
+    assert f" tokens/s, mean TPOT {summary['mean_tpot_ms']:.2f} ms, " in printed
     assert "what-if" in printed
 
 
@@ -111,7 +116,7 @@ def test_a_seed_gives_the_same_bytes_and_another_does_not(here, recorded):
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         assert main([*words, f"seed={seed}", f"hydra.run.dir={name}"]) == 0
     first, again, other = (Path(name) for name in "abc")
-    for file in ("summary.json", "requests.parquet", "steps.parquet"):
+    for file in RESULTS:
         assert (first / file).read_bytes() == (again / file).read_bytes()
         assert (first / file).read_bytes() != (other / file).read_bytes()
 
@@ -138,12 +143,19 @@ def test_sweep_has_a_job_and_a_line_for_each_combination(here, recorded, capsys)
 
 
 def test_another_configuration_in_the_same_folder_is_run_again(here, recorded, capsys):
-    words = [f"trace={recorded}", "policy=autoregressive", "num_prompts=5", "hydra.run.dir=out"]
+    own = here / "own.json"
+    own.write_bytes(CALIBRATION.read_bytes())
+    words = ["policy=treespark", "trace=small_block", "num_prompts=4", "max_concurrency=2"]
+    words += [f"policy.calibration={own}", "hydra.run.dir=out"]
     assert main([*words, "seed=0"]) == main([*words, "seed=1"]) == 0
     assert "skipped" not in capsys.readouterr().out
     assert summary_in(here / "out")["seed"] == 1
     assert main([*words, "seed=1"]) == 0
     assert capsys.readouterr().out.startswith("skipped: out")
+    changed = json.loads(own.read_text()) | {"platt": {"a": 0.2, "b": -2.0}}
+    own.write_text(json.dumps(changed))  # the same words, another file
+    assert main([*words, "seed=1"]) == 0
+    assert "skipped" not in capsys.readouterr().out
 
 
 def test_a_users_policy(here, recorded, monkeypatch):
@@ -163,8 +175,9 @@ def test_a_users_policy(here, recorded, monkeypatch):
 
 
 def test_rtable(here, recorded, capsys):
+    """It reads no profile, takes any, and says that the setting has no effect."""
     words = ["task=rtable", f"trace={recorded}", "rtable.nodes=[3,7]", "hydra.run.dir=out"]
-    assert main(words) == 0
+    assert main([*words, "latency.strict=maybe"]) == 0
     lines = (here / "out/rtable.csv").read_text().splitlines()
     assert lines[0] == "domain,order,nodes,R"
     rows = [line.split(",") for line in lines[1:]]
@@ -173,8 +186,9 @@ def test_rtable(here, recorded, capsys):
         for domain in ("code", "chat", "all")
         for order in (("chain", "7"), ("marginal", "3"), ("marginal", "7"))
     }
-    printed = capsys.readouterr().out
+    printed, err = capsys.readouterr()
     assert all(f"{float(row[3]):.2f}" in printed for row in rows)
+    assert "warning: no effect of latency" in err
 
 
 def test_help_and_cfg_write_nothing(here, capsys):
@@ -222,32 +236,32 @@ def test_version_is_ours(here, capsys):
     assert capsys.readouterr().out.startswith(f"specsim {own} (Hydra 1.")
 
 
-def test_the_line_of_a_run_names_the_mean_and_a_run_without_words(here, recorded, capsys):
-    """The summary's mean TPOT; a sweep of the defaults alone is called after its folder."""
-    assert job_name([]) == "default"
-    assert (
-        main([f"trace={recorded}", "num_prompts=40", "max_concurrency=2", "hydra.run.dir=o"]) == 0
-    )
-    mean_ms = summary_in(here / "o")["mean_tpot_ms"]
-    assert f" tokens/s, mean TPOT {mean_ms:.2f} ms, " in capsys.readouterr().out
+WORDS = {
+    "+policy=cast": ["policy=cast"],
+    "+experiment=x": ["experiment=x"],
+    "+foo=1": ["+foo=1"],
+    "seed=1": ["seed=1"],
+    "trace=small_semi": ["trace=small_semi"],
+    "trace=small_semi_t0": ["trace=small_semi"],  # a recording's name is its option
+    "+trace=small_semi_t1,small_block_t0": ["trace=small_semi_t1,small_block"],
+    "trace=a/b.safetensors,c.json": ["trace.recording=a/b.safetensors,c.json"],
+    "trace=it's mine.safetensors": ["trace.recording='it\\'s mine.safetensors'"],
+    "latency=x.csv": ["latency.profile=x.csv", "latency.name=null"],
+    "tournament=published": ["tournament.rivals=published"],
+    "objective=x": ["++objective=x"],
+}
 
 
-def test_words_for_hydra():
-    assert normalised(["+policy=cast", "+experiment=x", "+foo=1"]) == [
-        "policy=cast",
-        "experiment=x",
-        "+foo=1",
-    ]
-    assert normalised(["trace=small_semi", "seed=1"]) == ["trace=small_semi", "seed=1"]
-    assert normalised(["trace=a/b.safetensors,c.json"]) == [
-        "trace.recording=a/b.safetensors,c.json"
-    ]
-    assert normalised(["latency=x.csv"]) == ["latency.profile=x.csv", "latency.name=null"]
-    assert normalised(["trace=it's mine.safetensors"]) == [
-        "trace.recording='it\\'s mine.safetensors'"
-    ]
+@pytest.mark.parametrize("word", WORDS)
+def test_words_for_hydra(word):
+    assert normalised([word]) == WORDS[word]
+
+
+def test_options_and_files_in_one_sweep():
     with pytest.raises(InputError, match="not both"):
         normalised(["trace=a.safetensors,small_semi"])
+    (job,) = composed_jobs(["trace=small_block_t0"])
+    assert job["trace"]["recording"] == "small_block_t0"
 
 
 def test_a_file_name_that_needs_quotes(here, recorded):
@@ -258,18 +272,16 @@ def test_a_file_name_that_needs_quotes(here, recorded):
     assert summary_in(here / "out")["trace"]["recording"] == str(odd)
 
 
-def test_folder_names():
+def test_names_of_folders():
+    """Without what no disk takes, and never one name for two jobs."""
+    assert folder_name("") == job_name([]) == "default"
+    assert folder_name("max_concurrency=1,policy=cast") == "max_concurrency=1,policy=cast"
     changed = folder_name("a=1,trace.recording='/x y/z'")
     assert re.fullmatch("a=1,trace.recording=_x_y_z_-[0-9a-f]{12}", changed)
-    assert folder_name("") == "default"
-    long = [folder_name("k=" + "v" * 400 + end) for end in "ab"]
-    assert long[0] != long[1]
-    assert max(map(len, long)) < 255
-
-
-def test_flags_are_known():
-    assert parse_command(["--cfg", "job"]).runs is False
-    assert parse_command(["-m", "seed=1,2"]).multirun is True
+    names = ["latency=x/p.csv", "latency=x_p.csv", "latency=x p.csv", "a" * 300, "a" * 301]
+    found = {folder_name(name) for name in names}
+    assert len(found) == len(names)
+    assert max(map(len, found)) < 255
 
 
 def test_a_run_too_short_to_measure_says_so(recorded, tmp_path, capsys):
@@ -278,3 +290,101 @@ def test_a_run_too_short_to_measure_says_so(recorded, tmp_path, capsys):
     printed = " ".join(capsys.readouterr().out.split())
     assert "too few requests for a full batch" in printed
     assert "every request is a client's first" in printed
+
+
+FIXED = len(list((CONF / "policy").glob("fixed_*.yaml")))
+
+
+@pytest.mark.parametrize(
+    ("swept", "runs"),
+    [
+        (["policy=choice(fixed_chain)", "policy.length=2"], 1),  # which the default policy has not
+        (["policy=fixed_chain", "server=default,vllm", "server.kv_tokens=null"], 2),
+        (["policy=glob(fixed_*)"], FIXED),
+    ],
+)
+def test_keys_and_options_of_a_sweep(here, recorded, capsys, swept, runs):
+    words = ["-m", f"trace={recorded}", "num_prompts=4", "max_concurrency=1", *swept]
+    assert main([*words, "hydra.sweep.dir=out"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == runs
+    assert all("policy=fixed_" in line for line in lines)
+
+
+def test_near_notes():
+    assert near_note("widht", ["width", "nodes"]) == "; near it: width"
+    assert near_note("x", ["x1", "x2"]) == ""  # too short to say
+    assert near_note("node", ["nodes", "nodes_3", "anode", "nodes_2"]) == ""  # too many
+
+
+# ---------------- Results that are found again, and not taken for what they are not.
+
+
+@pytest.fixture
+def run(here, recorded) -> list[str]:
+    return ["policy=fixed_chain", "num_prompts=8", f"trace={recorded}", "hydra.run.dir=run"]
+
+
+@pytest.mark.parametrize("name", RESULTS)
+@pytest.mark.parametrize("damage", ["missing", "empty"])
+def test_a_damaged_run_is_run_again(run, capsys, name, damage):
+    assert main(run) == 0
+    file = Path("run") / name
+    before = file.read_bytes()
+    file.unlink()
+    if damage == "empty":
+        file.touch()
+    assert main(run) == 0
+    assert file.read_bytes() == before
+    capsys.readouterr()
+    assert main(run) == 0
+    assert "skipped" in capsys.readouterr().out
+
+
+# ---------------- A summary says by hashes what the names in it stood for.
+
+
+def copied(folder: Path, name: str, change: tuple[str, str] = ("", "")) -> Path:
+    """b300's files under another name, the table with `change` made in it."""
+    folder.mkdir(exist_ok=True)
+    for ending in (".yaml", ".draft.csv"):
+        (folder / name).with_suffix(ending).write_bytes((SHIPPED / f"b300{ending}").read_bytes())
+    text = (SHIPPED / "b300.csv").read_text()
+    assert change[0] in text
+    path = folder / f"{name}.csv"
+    path.write_text(text.replace(*change))
+    return path
+
+
+def test_a_profile_is_known_by_its_content(tmp_path):
+    same = find_profile(copied(tmp_path / "a", "gpu"))
+    other = find_profile(copied(tmp_path / "b", "gpu", ("\n1,5.109,", "\n1,5.110,")))
+    assert same.content_hash == find_profile("b300").content_hash
+    assert other.content_hash != same.content_hash
+    assert other.name == same.name
+
+
+@pytest.fixture
+def summary(here, recorded):
+    def of(*words: str) -> dict:
+        command = [f"trace={recorded}", "num_prompts=3", "hydra.run.dir=out", *words]
+        assert main([*command, "max_concurrency=2"]) == 0
+        return json.loads(Path("out/summary.json").read_text())
+
+    return of
+
+
+def test_profile_and_policy(here, summary):
+    found = summary("policy=cast", f"latency={copied(here, 'gpu')}")
+    assert found["latency"]["profile"] == "gpu"
+    assert found["latency"]["content_hash"] == find_profile("b300").content_hash
+    node = {"_target_": "simulator.policies.cast.Cast"}
+    code = own_sources("simulator.engine.run", node)
+    assert found["policy_code"] == {"target": node["_target_"], "sha256": code}
+
+
+def test_workload_file(summary):
+    path = Path("load.csv")
+    path.write_text("prompt_tokens,output_tokens\n4,3\n5,2\n4,4\n")
+    found = summary("policy=autoregressive", "workload=file", f"workload.path={path}")
+    assert found["workload"]["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,10 @@ import pytest
 
 from simulator.cost import (
     HostOverhead,
+    LatencyProfile,
     Source,
     StepCost,
+    VerifyRow,
     build_step_cost,
     find_profile,
     known_profiles,
@@ -63,15 +66,10 @@ def test_b300_cliff_after_128_requests_of_8_tokens():
     cost = cost_of("b300")
     assert step(cost, [8] * 128, 8192).verify_s == pytest.approx(20.634e-3)
     assert step(cost, [8] * 129, 8192).verify_s == pytest.approx(104.49e-3)
-    assert cost.num_gpus == 4
-    assert cost.graph_sizes[-1] == 1024
-
-
-def test_b300_beyond_the_last_size_follows_the_last_octave():
-    slope_ms = (234.89 - 135.66) / 8192
-    answer = step(cost_of("b300"), [20000], 8192)
-    assert answer.verify_s == pytest.approx((234.89 + 3616 * slope_ms) * 1e-3)
-    assert answer.source == Source.MODELLED
+    assert (cost.num_gpus, cost.graph_sizes[-1]) == (4, 1024)
+    beyond = step(cost, [20000], 8192)  # follows the last octave
+    assert beyond.verify_s == pytest.approx((234.89 + 3616 * (234.89 - 135.66) / 8192) * 1e-3)
+    assert beyond.source == Source.MODELLED
 
 
 @pytest.mark.parametrize(
@@ -205,11 +203,15 @@ def test_strict_refuses_what_was_not_measured(packed, context):
     assert step(cost_of(H100), packed, context).source & (Source.MODELLED | Source.CLAMPED)
 
 
-def test_strict_answers_inside_the_table_and_checks_curves():
+def test_strict_answers_inside_the_table_and_checks_curves_and_drafts():
     cost = cost_of(H100, strict=True)
     assert step(cost, [128], 1024, drafted=True).source == Source.MEASURED
     with pytest.raises(InputError, match="129 packed tokens"):
         cost.verify_curve_s(1, np.array([1, 129]), 1024)
+    cost = cost_of("b300", strict=True)
+    step(cost, [1] * 300, 8192)  # 300 tokens were timed, no drafts for 300 requests
+    with pytest.raises(InputError, match="b300"):
+        step(cost, [1] * 300, 8192, drafted=True)
 
 
 def test_dense_packing_pads_to_the_largest_tree():
@@ -292,3 +294,20 @@ def test_bad_settings_are_refused(change, message):
 def test_a_step_without_roots_is_refused(packed):
     with pytest.raises(InputError, match="at least 1 for each request"):
         cost_of("b300").step(np.array(packed, int), np.array([8192]), drafted=True, tree=False)
+
+
+def test_a_graph_and_an_eager_step_are_never_averaged():
+    """100 tokens: past the graphs of 2 requests, inside those of 8; 4 requests pay the dearer."""
+    rows = [
+        VerifyRow(batch, 512, total, ms, captured=total <= last)
+        for batch, last, times in ((2, 64, (1, 2, 8, 9)), (8, 128, (2, 3, 4, 20)))
+        for total, ms in zip((32, 64, 128, 256), map(float, times), strict=True)
+    ]
+    known = find_profile("b300")
+    fixed = known.header.with_(graph_sizes=(32, 64, 128), fixed={})
+    draft = tuple(replace(row, batch=2) for row in known.draft[:1])
+    cost = StepCost(LatencyProfile("two", fixed, tuple(rows), draft))
+    # Of 2 requests, eager; 4 for 8, captured.
+    assert step(cost, [25] * 4, 512).verify_s * 1e3 == pytest.approx(8)
+    # A third of the way to 8.
+    assert step(cost, [16] * 4, 512).verify_s * 1e3 == pytest.approx(2 + (3 - 2) / 3)
