@@ -21,9 +21,8 @@ from simulator.engine.server import Server
 from simulator.orders.table import OrderTable
 from simulator.policy import Load
 from simulator.results.facts import Facts
-from simulator.results.invariants import Accounts
 from simulator.results.ledger import Ledger
-from tests.serving import STEP_S, ConstantCost
+from tests.serving import STEP_S, ConstantCost, accounts_of
 
 
 class WatchedServer(Server):
@@ -371,7 +370,7 @@ class Walk:
 
 def check_all(run: Run) -> None:
     """Assert every law of a finished run."""
-    Accounts.of(run.facts).check(run.job.settings.server.kv_blocks)
+    accounts_of(run.facts).check(run.job.settings.server.kv_blocks)
     walks = [Walk(run, server) for server in run.servers]
     check_ends(run)
     check_texts(run)

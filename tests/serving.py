@@ -12,6 +12,9 @@ from simulator.engine.settings import ServerSettings, Settings
 from simulator.orders import ChainOrder, build_order
 from simulator.policy import Load, Outcome, Policy, Step
 from simulator.results.facts import Facts
+from simulator.results.fold import fold_facts
+from simulator.results.invariants import Accounts
+from simulator.results.window import find_window
 from traces.recordings.recording import Recording
 
 STEP_S = 0.0078125  # 2 ** -7: sums of steps are exact in binary
@@ -81,6 +84,16 @@ def serve(recording: Recording, policy: Policy, cost=None, sequences=None, **set
 def columns(**values) -> dict[str, np.ndarray]:
     """A table written by hand."""
     return {name: np.array(value) for name, value in values.items()}
+
+
+def accounts_of(facts: Facts) -> Accounts:
+    """What must hold of a run whose tables are in memory."""
+    accounts = Accounts()
+    requests, folded = fold_facts(facts, find_window(facts))
+    accounts.add_steps(facts.steps)
+    accounts.add_waits(len(facts.rounds["request"]), folded.waited_s, folded.least_s)
+    accounts.add_requests(requests | facts.requests)
+    return accounts
 
 
 def load_of(max_num_seqs: int | None = None, **settings) -> Settings:

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from simulator.engine.settings import ServerSettings
-from simulator.results.invariants import Accounts, InvariantError
+from simulator.results.invariants import InvariantError
 from simulator.results.window import find_window
 from tests.served import UnevenCost
-from tests.serving import STEP_S, ConstantCost, Plain, Watched, serve
+from tests.serving import STEP_S, ConstantCost, Plain, Watched, accounts_of, serve
 from tests.synthetic import make_geometric, make_pool
 
 # ---------------------------------------------------------------- Little's law
@@ -30,7 +30,7 @@ def test_littles_law_fails_where_steps_hold_others(busy):
 
     `Accounts` look at every run; this one is good, and then it is not.
     """
-    Accounts.of(busy).check()
+    accounts_of(busy).check()
     steps = busy.steps
     full, lone = (np.flatnonzero(steps["batch"] == size) for size in (2, 1))
     here, there = next(
@@ -39,13 +39,13 @@ def test_littles_law_fails_where_steps_hold_others(busy):
     batch = steps["batch"].copy()
     batch[[here, there]] = batch[[there, here]]
     with pytest.raises(InvariantError, match="Little's law: .* in steps, .* between"):
-        Accounts.of(replace(busy, steps=steps | {"batch": batch})).check()
+        accounts_of(replace(busy, steps=steps | {"batch": batch})).check()
 
 
 def test_littles_law_fails_where_more_wait_than_came(busy):
     queued = 2 * busy.steps["queued"] + 30
     with pytest.raises(InvariantError, match="Little's law: .* in the queue meanwhile"):
-        Accounts.of(replace(busy, steps=busy.steps | {"queued": queued})).check()
+        accounts_of(replace(busy, steps=busy.steps | {"queued": queued})).check()
 
 
 # ---------------------------------------------------------------- closed loops

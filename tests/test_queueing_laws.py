@@ -19,9 +19,8 @@ from simulator.engine.arrivals import Workload, make_workload
 from simulator.engine.fleet import Fleet
 from simulator.engine.settings import ServerSettings, Settings
 from simulator.results.facts import Facts
-from simulator.results.invariants import Accounts
 from simulator.results.ledger import Ledger
-from tests.serving import STEP_S, Plain
+from tests.serving import STEP_S, Plain, accounts_of
 from tests.synthetic import make_geometric
 
 LOADS = {0.3: 90_000, 0.6: 50_000, 0.8: 40_000}  # requests
@@ -75,7 +74,7 @@ def served(work: Workload, cost: OwnService, **server) -> Facts:
     rules = ServerSettings(**server)
     Fleet(simpy.Environment(), Plain(), TEXT, cost, work, 1, None, ledger, rules).run()
     facts = ledger.facts()
-    Accounts.of(facts).check()
+    accounts_of(facts).check()
     return facts
 
 

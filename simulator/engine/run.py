@@ -159,9 +159,7 @@ def run_job(
         near = _serve(job, ledger, on_finish)
         notes = job.policy.notes()
         more = {"workload": job.served} | ({"policy_notes": notes} if notes else {})
-        return finish(
-            job, ledger, capacity=job.settings.server.kv_blocks, near_threshold=near, more=more
-        )
+        return finish(job, ledger, near_threshold=near, more=more)
 
 
 def prepare(job: Job) -> Job:
@@ -217,24 +215,21 @@ def _fitting_table(tables, spec: Order, recording: Recording) -> OrderTable:
     return tables(spec).only(np.sort(anchors))
 
 
-def simulate(job: Job, on_finish: Callable[[int], None] | None = None) -> Facts:
+def simulate(job: Job) -> Facts:
     """Serve every request with the prepared policy.
-
-    Args:
-        on_finish: called with the number of finished requests.
 
     Raises:
         InvariantError: the run contradicts itself.
     """
     workload = make_workload(job.settings, job.recording, job.sequences, job.lengths)
     ledger = Ledger(workload)
-    _serve(job, ledger, on_finish)
+    _serve(job, ledger)
     facts = ledger.facts()
     ledger.accounts.check(job.settings.server.kv_blocks)
     return facts
 
 
-def _serve(job: Job, ledger: Ledger, on_finish) -> int:
+def _serve(job: Job, ledger: Ledger, on_finish: Callable[[int], None] | None = None) -> int:
     """Serve the ledger's workload; returns how many decisions were near a threshold."""
     workload, settings = ledger.workload, job.settings
     parts = (job.policy, job.recording, job.cost, workload, settings.capacity, job.tables, ledger)

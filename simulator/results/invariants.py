@@ -10,9 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from simulator.results.facts import Columns, Facts
-from simulator.results.fold import fold_facts
-from simulator.results.window import find_window
+from simulator.results.facts import Columns
 
 RELATIVE = 1e-9  # of times and of sums of them
 
@@ -45,16 +43,6 @@ class Accounts:
     queued_s: float = 0.0  # queue length x step time
     stay_s: float = 0.0
     fault: str | None = None  # the first contradiction found while adding up
-
-    @classmethod
-    def of(cls, facts: Facts) -> Accounts:
-        """Those of a run whose tables are in memory."""
-        accounts = cls()
-        requests, folded = fold_facts(facts, find_window(facts))
-        accounts.add_steps(facts.steps)
-        accounts.add_waits(len(facts.rounds["request"]), folded.waited_s, folded.least_s)
-        accounts.add_requests(requests | facts.requests)
-        return accounts
 
     def add_steps(self, steps: Columns) -> None:
         """Take steps in, in order; of one replica no two may be at a time."""
@@ -127,12 +115,11 @@ class Accounts:
         chunk's, a rejected request served; the first one is kept."""
         self.fault = self.fault or message
 
-    def check(self, capacity: int | None = None, open_end: bool = False) -> None:
+    def check(self, capacity: int | None = None) -> None:
         """Of a run that is over.
 
         Args:
             capacity: KV blocks of a replica; None: no limit.
-            open_end: whether the run may stop while requests wait or run.
 
         Raises:
             InvariantError: with the numbers that contradict each other.
@@ -148,21 +135,16 @@ class Accounts:
                 f"tokens: {self.decoded} of rounds and {self.first} first ones, "
                 f"{self.decoded + self.first}, those that finished requests emitted {self.emitted}"
             )
-        if self.completed + self.rejected != self.requests and not open_end:
+        if self.completed + self.rejected != self.requests:
             raise InvariantError(
                 f"{self.requests} requests, {self.arrived} arrived, {self.completed} finished, "
                 f"{self.rejected} rejected: not all are over"
             )
         if capacity is not None and self.kv_blocks > capacity:
             raise InvariantError(f"{self.kv_blocks} KV blocks held; there are {capacity}")
-        self._check_little(open_end)
-
-    def _check_little(self, open_end: bool) -> None:
-        """Little's law: the time-integral of the number in the system is the sum of the stays.
-
-        The number is put together from the steps (those in the batch), from the time between
-        steps, and from queue and prefill.
-        """
+        # Little's law: the time-integral of the number in the system is the sum of the stays. The
+        # number is put together from the steps (those in the batch), from the time between steps,
+        # and from queue and prefill.
         integral_s = self.in_steps_s + self.between_s + self.before_s
         slack_s = RELATIVE * (self.stay_s + self.latest_s)
         if abs(integral_s - self.stay_s) > slack_s:
@@ -170,7 +152,7 @@ class Accounts:
                 f"Little's law: {self.in_steps_s!r} request-seconds in steps, {self.between_s!r} "
                 f"between and {self.before_s!r} before them; the stays add up to {self.stay_s!r}"
             )
-        alone = len(self.ends_s) < 2 and not self.rejected and not open_end
+        alone = len(self.ends_s) < 2 and not self.rejected
         if alone and self.in_steps_s + self.queued_s > self.stay_s + slack_s:
             raise InvariantError(
                 f"Little's law: {self.in_steps_s!r} request-seconds in steps and {self.queued_s!r} "

@@ -97,8 +97,6 @@ def finish(
     job: Job,
     ledger: Ledger,
     *,
-    capacity: int | None = None,
-    open_end: bool = False,
     near_threshold: int | None = None,
     more: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
@@ -106,15 +104,13 @@ def finish(
 
     Args:
         ledger: whose sums are `sums_for(job)`.
-        capacity: KV blocks of a replica; None: no limit.
-        open_end: whether the run may have stopped while requests waited or ran.
         near_threshold: see `summary_of`. more: further keys.
 
     Raises:
         InvariantError: the run contradicts itself; nothing is written.
     """
     sums = ledger.close()
-    ledger.accounts.check(capacity, open_end)
+    ledger.accounts.check(job.settings.server.kv_blocks)
     summary = _of_job(job, sums, near_threshold) | dict(more or {})
     if ledger.files is not None:
         ledger.files.publish(summary)
