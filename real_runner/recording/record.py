@@ -22,6 +22,7 @@ from real_runner.recording.trace import (
 )
 from simulator.progress import Progress
 from traces.common.errors import InputError
+from traces.common.files import replacing
 from traces.recordings.files import build_recording, read_recording, write_recording
 from traces.recordings.recording import Recording
 from traces.recordings.schema import FORMAT, MANIFEST_FORMAT, SPLITS, VERSION
@@ -85,9 +86,8 @@ def record(
         for drafter in pair.drafters.values():
             stem = folder / f"{plan.name}_{SHORT[drafter.kind]}_t{temperature:g}"
             groups = _shards(plan, drafter, texts)
-            paths = [stem.with_name(f"{stem.name}-{i:02d}.safetensors") for i in range(len(groups))]
-            if len(groups) == 1:
-                paths = [stem.with_name(f"{stem.name}.safetensors")]
+            numbers = [f"-{i:02d}" for i in range(len(groups))] if len(groups) > 1 else [""]
+            paths = [stem.with_name(f"{stem.name}{number}.safetensors") for number in numbers]
             for path, group in zip(paths, groups, strict=True):
                 kept = path.exists()
                 if kept:
@@ -180,20 +180,17 @@ def _shards(plan: RecordPlan, drafter: LiveDrafter, texts: list[Text]) -> list[l
     """Whole domains together, in as few even files as stay near `shard_mb`."""
     per_depth = plan.pool * 4 + 2 if drafter.markov is None else drafter.width * 2 + 2
     domains = sorted({text.domain for text in texts})
-    groups_by_domain = [[t for t in texts if t.domain == domain] for domain in domains]
-    sizes = [
-        sum(len(text.anchors) for text in group) * drafter.depths * per_depth
-        for group in groups_by_domain
-    ]
+    by_domain = [[text for text in texts if text.domain == domain] for domain in domains]
+    sizes = [sum(len(one.anchors) for one in own) * drafter.depths * per_depth for own in by_domain]
     room = max(plan.shard_mb * 1e6 - 3e6, 1e6)  # heads and text
     even = sum(sizes) / max(1, math.ceil(sum(sizes) / room))
     groups: list[list[Text]] = [[]]
     used = 0.0
-    for domain, size in zip(groups_by_domain, sizes, strict=True):
+    for own, size in zip(by_domain, sizes, strict=True):
         if groups[-1] and used + size / 2 > even:
             groups.append([])
             used = 0.0
-        groups[-1].extend(domain)
+        groups[-1].extend(own)
         used += size
     return groups
 
@@ -258,15 +255,11 @@ def _layout(texts: list[Text], depths: int) -> dict[str, np.ndarray]:
     output = np.array([len(t.output) for t in texts], np.int32)
     offset = np.concatenate([[0], np.cumsum(prompt + output + depths)]).astype(np.int64)
     anchors = [start + text.anchors for start, text in zip(offset[:-1], texts, strict=True)]
-    return {
-        "prompt_len": prompt,
-        "output_len": output,
-        "seq_offset": offset,
-        "anchor_pos": np.concatenate(anchors).astype(np.int64),
-        "domain": np.array([t.domain for t in texts], np.uint8),
-        "split": np.array([t.split for t in texts], np.uint8),
-        "seq_request_seed": np.array([t.seed for t in texts], np.int64),
-    }
+    kept = {"prompt_len": prompt, "output_len": output, "seq_offset": offset}
+    kept["anchor_pos"] = np.concatenate(anchors).astype(np.int64)
+    for name, kind in (("domain", np.uint8), ("split", np.uint8), ("seed", np.int64)):
+        kept[name] = np.array([getattr(t, name) for t in texts], kind)
+    return kept | {"seq_request_seed": kept.pop("seed")}
 
 
 def _heads(pair, drafter, plan: RecordPlan, temperature: float) -> dict[str, np.ndarray]:
@@ -275,23 +268,16 @@ def _heads(pair, drafter, plan: RecordPlan, temperature: float) -> dict[str, np.
         return {"target_head": _numbers(pair.target.head, plan)} if temperature else {}
     w1, w2 = drafter.markov
     parts = {"head": pair.target.head, "markov_w1": w1, "markov_w2": w2}
-    weights = drafter.confidence_weights()
-    if weights is not None:
-        names = ("confidence_hidden", "confidence_parent", "confidence_bias")
-        parts |= dict(zip(names, weights, strict=True))
-    return {
-        name: _numbers(part.detach().reshape(-1) if part.ndim < 2 else part, plan)
-        for name, part in parts.items()
-    }
+    names = ("confidence_hidden", "confidence_parent", "confidence_bias")
+    weights = drafter.confidence_weights() or ()
+    parts |= {name: part.reshape(-1) for name, part in zip(names, weights, strict=False)}
+    return {name: _numbers(part.detach(), plan) for name, part in parts.items()}
 
 
 def _metadata(pair, drafter, plan: RecordPlan, temperature: float, wrong: int) -> dict:
     block, target = drafter.markov is None, pair.target
-    eos = list(target.eos_tokens)
-    generation = {
-        "max_new_tokens": plan.max_new_tokens,
-        "compute_dtype": str(target.dtype).removeprefix("torch."),
-    }
+    eos, dtype = list(target.eos_tokens), str(target.dtype).removeprefix("torch.")
+    generation = {"max_new_tokens": plan.max_new_tokens, "compute_dtype": dtype}
     if target.dtype not in EXACT:
         generation["mismatches"] = wrong
     return {
@@ -319,12 +305,9 @@ def _metadata(pair, drafter, plan: RecordPlan, temperature: float, wrong: int) -
 
 def _manifest(stem: Path, shards: list[Path]) -> Path:
     """The file that names the shards of one recording."""
-    manifest = {
-        "format": MANIFEST_FORMAT,
-        "version": VERSION,
-        "shards": [shard.name for shard in shards],
-    }
+    names = [shard.name for shard in shards]
+    manifest = {"format": MANIFEST_FORMAT, "version": VERSION, "shards": names}
     path = stem.with_name(f"{stem.name}.json")
-    temporary = path.with_suffix(".json.tmp")
-    temporary.write_text(json.dumps(manifest, indent=2) + "\n")
-    return temporary.rename(path)
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps(manifest, indent=2) + "\n")
+    return path

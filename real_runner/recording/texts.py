@@ -65,39 +65,38 @@ def write_texts(
     by_length = sorted(range(len(prompts)), key=lambda i: len(prompts[i].tokens))
     for start in range(0, len(prompts), BATCH):
         rows = by_length[start : start + BATCH]
-        written = _decode(
-            target, [prompts[i] for i in rows], max_new_tokens, temperature, lookahead
-        )
-        for i, (output, ahead) in zip(rows, written, strict=True):
-            one = prompts[i]
-            texts[i] = Text(one.domain, one.split, one.seed, one.tokens, output, ahead)
+        asked = [prompts[i] for i in rows]
+        written = _decode(target, asked, max_new_tokens, temperature, lookahead)
+        for i, one, tokens in zip(rows, asked, written, strict=True):
+            end = _end(target, tokens, max_new_tokens)
+            parts = one.tokens, tokens[:end], tokens[end : end + lookahead]
+            texts[i] = Text(one.domain, one.split, one.seed, *parts)
         if on_text is not None:
             on_text(len(texts))
     return [texts[i] for i in range(len(prompts))]
 
 
-def _decode(target, prompts: list[Prompt], max_new: int, temperature: float, lookahead: int):
-    """(output, lookahead) of every prompt, one plain decoding step at a time."""
+def _decode(
+    target: LiveTarget, prompts: list[Prompt], max_new: int, temperature: float, lookahead: int
+) -> list[list[int]]:
+    """Output and lookahead of every prompt, one plain decoding step at a time."""
     longest = max(len(prompt.tokens) for prompt in prompts) + max_new + lookahead
     engine = Engine(target, None, len(prompts), longest, make_verifier(temperature))
     written = [[engine.admit(np.array(p.tokens), p.seed)] for p in prompts]
     seeds, running = np.array([p.seed for p in prompts]), np.arange(len(prompts))
-    while len(running):
-        going = np.array(
-            [len(written[i]) < _end(target, written[i], max_new) + lookahead for i in running]
-        )
+    while True:
+        emitted = np.array([len(written[i]) for i in running])
+        ends = np.array([_end(target, written[i], max_new) for i in running])
+        going = emitted < ends + lookahead
         engine.release(going)
-        running = running[going]
-        if len(running):
-            emitted = np.array([len(written[i]) for i in running])
-            walk = engine.verify(
-                None, np.zeros(len(running), np.int64), seeds[running], emitted - 1
-            )
-            engine.commit()
-            for i, token in zip(running, walk.token[:, 0].tolist(), strict=True):
-                written[i].append(token)
-    ends = [_end(target, row, max_new) for row in written]
-    return [(row[:end], row[end : end + lookahead]) for row, end in zip(written, ends, strict=True)]
+        running, emitted = running[going], emitted[going]
+        if not len(running):
+            return written
+        none = np.zeros(len(running), np.int64)
+        walk = engine.verify(None, none, seeds[running], emitted - 1)
+        engine.commit()
+        for i, token in zip(running, walk.token[:, 0].tolist(), strict=True):
+            written[i].append(token)
 
 
 def _end(target: LiveTarget, tokens: list[int], max_new_tokens: int) -> int:

@@ -59,23 +59,19 @@ def evaluate(pair: LivePair, folder: Path, size: str, log: Callable[[str], None]
         log(f"| {domain} | {loss:.2f} | {share:.3f} | {sequences} | {anchors} |")
     for name in ("semi", "block"):
         log(f"\nR, {name} drafter, temperature 0\n")
-        _print_lengths(_open(folder, f"{size}_{name}_t0"), log)
-
-
-def _print_lengths(recording: Recording, log: Callable[[str], None]) -> None:
-    request = RtableRequest(recording, np.arange(recording.num_sequences), (15, 31, 63, 127))
-    lengths: dict[tuple[str, int], dict[str, float]] = {}
-    for domain, order, nodes, value in rows_of(request):
-        lengths.setdefault((order, nodes), {})[domain] = value
-    domains = [*recording.domains, "all"]
-    log(f"| order | nodes | {' | '.join(domains)} |")
-    log("|---" * (len(domains) + 2) + "|")
-    for (order, nodes), row in lengths.items():
-        log(f"| {order} | {nodes} | {' | '.join(f'{row[d]:.2f}' for d in domains)} |")
+        recording = _open(folder, f"{size}_{name}_t0")
+        request = RtableRequest(recording, np.arange(recording.num_sequences), (15, 31, 63, 127))
+        lengths: dict[tuple[str, int], dict[str, float]] = {}
+        for domain, order, nodes, value in rows_of(request):
+            lengths.setdefault((order, nodes), {})[domain] = value
+        domains = [*recording.domains, "all"]
+        log(f"| order | nodes | {' | '.join(domains)} |")
+        log("|---" * (len(domains) + 2) + "|")
+        for (order, nodes), row in lengths.items():
+            log(f"| {order} | {nodes} | {' | '.join(f'{row[d]:.2f}' for d in domains)} |")
 
 
 def _open(folder: Path, name: str) -> Recording:
-    for ending in (".safetensors", ".json"):
-        if (folder / (name + ending)).exists():
-            return read_recording(folder / (name + ending))
-    return read_recording(folder / (name + ".safetensors"))
+    manifest = folder / f"{name}.json"
+    one = folder / f"{name}.safetensors"
+    return read_recording(manifest if manifest.exists() and not one.exists() else one)

@@ -24,6 +24,7 @@ from real_runner.training.corpus.stdlib_text import stdlib_provenance
 from real_runner.training.fit import fit
 from real_runner.training.losses import DraftData, drafter_loss, target_loss
 from real_runner.training.text import examples, packed_rows, train_tokenizer
+from traces.common.files import replacing
 
 SAMPLED = 0.45  # share of the drafters' text that is drawn at temperature 1
 Log = Callable[[str], None]
@@ -33,10 +34,13 @@ def train(plan: TrainKeys, folder: Path, log: Log = print) -> None:
     """Train the pair into `folder` (weights as float16, tokenizer, shapes, provenance)."""
     folder.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(plan.threads)
-    _stage(folder / "tokenizer.json", lambda path: _tokenizer(plan, path), log)
-    _stage(folder / "provenance.json", lambda path: _provenance(plan, path), log)
-    _stage(folder / "target.safetensors", lambda path: _target(plan, folder, path, log), log)
-    _stage(folder / "drafts.npz", lambda path: _drafts(plan, folder, path, log), log)
+    for name, make in STAGES.items():
+        if (folder / name).exists():
+            log(f"{name}: there already, kept")
+        else:
+            with replacing(folder / name) as path:
+                make(plan, folder, path, log)
+            log(f"{name}: done")
     context = multiprocessing.get_context("spawn")
     running = [
         context.Process(target=_drafter, args=(plan, folder, kind), name=kind)
@@ -52,23 +56,12 @@ def train(plan: TrainKeys, folder: Path, log: Log = print) -> None:
         raise SystemExit(f"training failed: {', '.join(failed)}")
 
 
-def _stage(path: Path, make: Callable[[Path], None], log: Log) -> None:
-    """Make `path` under a temporary name unless it is there already."""
-    if path.exists():
-        log(f"{path.name}: there already, kept")
-        return
-    temporary = path.with_name("partial_" + path.name)
-    make(temporary)
-    temporary.rename(path)
-    log(f"{path.name}: done")
-
-
-def _tokenizer(plan: TrainKeys, path: Path) -> None:
+def _tokenizer(plan: TrainKeys, folder: Path, path: Path, log: Log) -> None:
     rng = np.random.default_rng([plan.seed, 0])
     train_tokenizer(rng, plan.vocab_size, plan.tokenizer_examples).save(str(path))
 
 
-def _provenance(plan: TrainKeys, path: Path) -> None:
+def _provenance(plan: TrainKeys, folder: Path, path: Path, log: Log) -> None:
     facts = {"plan": plan.model_dump()}
     facts |= {"torch": torch.__version__, "standard_library": stdlib_provenance()}
     path.write_text(json.dumps(facts, indent=2) + "\n")
@@ -140,15 +133,22 @@ def _drafts(plan: TrainKeys, folder: Path, path: Path, log: Log) -> None:
         np.savez(file, tokens=tokens, prompt_len=np.array(list(map(len, prompts))), length=length)
 
 
+STAGES: dict[str, Callable[[TrainKeys, Path, Path, Log], None]] = {
+    "tokenizer.json": _tokenizer,
+    "provenance.json": _provenance,
+    "target.safetensors": _target,
+    "drafts.npz": _drafts,
+}
+
+
 def _drafter(plan: TrainKeys, folder: Path, kind: str) -> None:
     torch.set_num_threads(1)
     kept = np.load(folder / "drafts.npz")
     taps = np.load(folder / "taps.npy", mmap_mode="r")
     data = DraftData(kept["tokens"], kept["prompt_len"], kept["length"], taps)
     model = train_drafter(plan, kind, getattr(DRAFTERS, kind), load_target(folder), data, folder)
-    path = folder / f"partial_drafter_{kind}.safetensors"
-    save_half(model, path)
-    path.rename(folder / f"drafter_{kind}.safetensors")
+    with replacing(folder / f"drafter_{kind}.safetensors") as temporary:
+        save_half(model, temporary)
 
 
 def train_drafter(
