@@ -1,8 +1,9 @@
 """What every shipped policy verifies, on explicit trees (`tests.reference`).
 
 Policies with a rule of their own have it written out here, sharing no code with the simulator's
-policies, calibration or selection. Those that weigh costs, or remember what happened, decide
-themselves (their rules have tests of their own), but on explicit trees of their orders.
+policies, calibration or selection. Those that verify whole trees, weigh costs, or remember what
+happened decide themselves (their rules have tests of their own), but on explicit trees of their
+orders.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ import numpy as np
 from simulator.cost import StepCost
 from simulator.orders.specs import Order
 from simulator.policy import Draft, Load, Outcome, Policy, Step
-from tests.reference import RawScores, Tree, best_first, by_push, calibrated, chain, shaped
-from tests.reference_orders import as_arrays, by_ranks, drafted, evident_chain, layers
+from tests.reference import RawScores, Tree, best_first, by_push, calibrated, chain
+from tests.reference_orders import as_arrays, drafted, evident_chain
 
 # TreeSpark's published ladder at temperature 0.
 LADDER = (
@@ -42,19 +43,6 @@ def tuned_chain(config, fit, raw: RawScores, anchors: Sequence[int]) -> list[Tre
     """At the length it says it chose for a batch of this size."""
     length = fit["length_by_batch"][str(len(anchors))]
     return [chain(raw, anchor, length) for anchor in anchors]
-
-
-def fixed_tree(config, fit, raw: RawScores, anchors: Sequence[int]) -> list[Tree]:
-    """Best-first, or widths per depth (then one each), or children of every node."""
-    if config.get("widths"):
-        tail = [1] * (raw.depths - len(config["widths"])) if config["tail_chain"] else []
-        levels = [(width, width) for width in [*config["widths"], *tail]]
-    elif config.get("branching"):
-        levels = [(None, branch) for branch in config["branching"]]
-    else:
-        grow = {key: config[key] for key in ("nodes", "branch", "scores")}
-        return [best_first(raw, anchor, **grow) for anchor in anchors]
-    return [shaped(raw, anchor, levels, config["scores"]) for anchor in anchors]
 
 
 def marginals(config, raw: RawScores) -> str:
@@ -118,26 +106,6 @@ def treespark(config, fit, raw: RawScores, anchors: Sequence[int]) -> list[Tree]
     return [best_first(raw, anchor, **grow) for anchor in anchors]
 
 
-def ddtree(config, fit, raw: RawScores, anchors: Sequence[int]) -> list[Tree]:
-    nodes, scores = config["nodes"], marginals(config, raw)
-    return [by_ranks(raw, anchor, nodes, scores, branch=nodes) for anchor in anchors]
-
-
-def eagle2(config, fit, raw: RawScores, anchors: Sequence[int]) -> list[Tree]:
-    k, shape = config["top_k"], {"nodes": config["nodes"], "depth_cap": config["depth"]}
-    return [layers(raw, anchor, branch=k, beam=k, **shape) for anchor in anchors]
-
-
-def pctree(config, fit, raw: RawScores, anchors: Sequence[int]) -> list[Tree]:
-    k, nodes = config["k"], config["packed_tokens"] - 1
-    return [layers(raw, anchor, branch=k, beam=k, nodes=nodes) for anchor in anchors]
-
-
-def opt_tree(config, fit, raw: RawScores, anchors: Sequence[int]) -> list[Tree]:
-    n, stop = config["nodes"], {"depth_cap": config["depth"], "min_gain": config["min_gain"]}
-    return [layers(raw, anchor, branch=n, beam=n, nodes=n, **stop) for anchor in anchors]
-
-
 def batch_schedule(config, fit, raw: RawScores, anchors: Sequence[int]) -> list[Tree]:
     """The length of the range that the batch is in."""
     lengths = [k for low, high, k in config["table"] if low <= len(anchors) <= (high or math.inf)]
@@ -159,17 +127,10 @@ RULES = {
     "autoregressive": autoregressive,
     "fixed_chain": fixed_chain,
     "tuned_chain": tuned_chain,
-    "fixed_tree": fixed_tree,
-    "fixed_tree_static": fixed_tree,
-    "fixed_tree_binary": fixed_tree,
     "cast": cast,
     "cast_measured": cast,
     "treespark": treespark,
     "treespark_chain_arm": treespark,
-    "ddtree": ddtree,
-    "eagle2": eagle2,
-    "pctree": pctree,
-    "opt_tree": opt_tree,
     "batch_schedule": batch_schedule,
     "dspark_threshold": dspark_threshold,
 }
@@ -210,7 +171,7 @@ class Scheduler:
             return [chain(self.raw, int(anchor), 0) for anchor in anchors]
         order = self.resolve(order)
         trees = [drafted(order, self.raw, int(anchor)) for anchor in anchors]
-        draft = Draft(**as_arrays(trees, nodes_of(order)))
+        draft = Draft(**as_arrays(trees, nodes_of(order, trees)))
         widths = self.policy.allocate(Step(load, draft, order, self.cost)).tolist()
         cut = min((t.nodes[w - 1].score for t, w in zip(trees, widths) if w), default=None)
         return [tree.first(width, cut) for tree, width in zip(trees, widths, strict=True)]
@@ -219,10 +180,10 @@ class Scheduler:
         self.policy.observe(outcome)
 
 
-def nodes_of(order: Order) -> int:
-    """Most nodes of a resolved order."""
-    for name in ("nodes", "length", "parents", "maps"):
+def nodes_of(order: Order, trees: Sequence[Tree]) -> int:
+    """Most nodes of a resolved order: what it says, or has here where all trees are alike."""
+    for name in ("nodes", "parents", "maps"):
         if hasattr(order, name):
             value = getattr(order, name)
             return value if isinstance(value, int) else len(value)
-    raise NotImplementedError(f"no size of {order}")
+    return max(len(tree.nodes) for tree in trees)

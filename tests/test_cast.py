@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from simulator.orders.specs import BestFirstOrder
 from simulator.policies.cast import Cast
-from simulator.policies.shared.stop_rules import published_mass_curve
+from simulator.policies.shared.stop_rules import (
+    deploy_width,
+    first_stop_widths,
+    fit_line,
+    measured_width,
+    published_mass_curve,
+    stop_width,
+)
 from simulator.policy import Lab
 from tests.policy_lab import hand_step, make_lab, make_recording, make_step, prepared
+from traces.common.errors import InputError
 
 
 @pytest.fixture(scope="module", params=["pool", "hidden"])
@@ -89,3 +98,98 @@ def test_cast_shared_budget_stops_at_the_cap_of_one_request():
     policy = Cast(width=4, nodes_per_request=2, max_nodes_per_request=3)
     step = hand_step([[0.9, 0.8, 0.7, 0.6], [0.2, 0.1, 0.1, 0.1]])
     assert policy.allocate(step).tolist() == [3, 1]
+
+
+# ---------------- The rules themselves, against hand-worked and published numbers.
+
+# A step of 10 s up to 3 nodes, 12 s up to 10, 14 s beyond.
+SURVIVAL = np.array([0.9, 0.6, 0.5, 0.3, 0.25, 0.22, 0.2, 0.19, 0.18, 0.17, 0.1])
+STEP_S = np.array([10.0] * 4 + [12.0] * 7 + [14.0])
+
+
+STOPS = [
+    # l(1) = 1 + .25 * 2 = 1.5, threshold .25 * 1.5 / 1.5 = .25 <= .3: node 2 is added.
+    # l(2) = 1.75, threshold .25 * 1.8 / 1.75 = .257142... > .2: node 3 is not.
+    ([0.5, 0.3, 0.2, 0.1], 0.25, 0.0, 2),
+    ([0.5, 0.3, 0.2572], 0.25, 0.0, 3),
+    ([0.5, 0.3, 0.2571], 0.25, 0.0, 2),
+    # A mass equal to its threshold is admitted: .25 * (.5 + 1) / (1 + .25 * 2) = .25 exactly.
+    ([0.5, 0.25], 0.25, 0.0, 2),
+    ([0.5, np.nextafter(0.25, 0)], 0.25, 0.0, 1),
+    ([0.0, 0.0], 1.0, 0.0, 1),  # the first node is never questioned
+    # A draft costs: l(2) = .5 + 1.75 = 2.25, threshold .25 * 1.8 / 2.25 = .2: node 3 is added.
+    ([0.5, 0.3, 0.2 + 1e-12, 0.1], 0.25, 0.5, 3),
+    ([0.0] * 20, 0.0, 0.0, 20),  # a flat or falling line never stops
+    ([0.0] * 20, -0.01, 0.0, 20),
+]
+
+
+@pytest.mark.parametrize(("rho", "slope", "draft_ms", "stop"), STOPS)
+def test_nodes_are_added_while_their_mass_is_worth_their_share(rho, slope, draft_ms, stop):
+    assert stop_width(np.array(rho), 1.0, slope, draft_ms) == stop
+
+
+def test_published_probe_and_curve():
+    packed = np.array([16, 24, 32, 48, 64, 96, 128])
+    ms = np.array([30.6, 30.2, 30.6, 31.2, 31.5, 32.2, 32.6])
+    c0_ms, c1_ms = fit_line(packed, ms)
+    assert c0_ms == pytest.approx(30.04, abs=0.005)
+    assert c1_ms == pytest.approx(0.0211, abs=0.00005)
+    stop = stop_width(published_mass_curve(), c0_ms, c1_ms)
+    assert stop == 120
+    assert deploy_width(stop) == 127
+
+
+def test_line_ignores_sizes_outside_16_to_128():
+    # Through (16, 2) and (128, 4): slope 2 / 112.
+    c0_ms, c1_ms = fit_line(np.array([1, 16, 128, 256]), np.array([9.0, 2.0, 4.0, 90.0]))
+    assert c1_ms == pytest.approx(2 / 112)
+    assert c0_ms == pytest.approx(2 - 16 * 2 / 112)
+
+
+def test_line_needs_two_points():
+    message = r"^mine\.csv: width probe .* at 1, 8, 16 packed .*at least two sizes from 16 to 128$"
+    with pytest.raises(InputError, match=message):
+        fit_line(np.array([1, 8, 16]), np.array([1.0, 2.0, 3.0]), "mine.csv")
+
+
+def test_unknown_published_domain():
+    with pytest.raises(InputError, match="no domain 'poetry'"):
+        published_mass_curve("poetry")
+
+
+@pytest.mark.parametrize(
+    ("stop", "width"), [(1, 15), (15, 15), (16, 31), (44, 47), (64, 95), (113, 127), (128, 127)]
+)
+def test_first_deployed_width_that_reaches_the_stop(stop, width):
+    assert deploy_width(stop) == width
+
+
+def test_ratio_on_a_staircase():
+    """3 nodes: 3 / 10; 4: 3.3 / 12 = .275 stops; further on, 10 give 4.51 / 12."""
+    flat, rising = np.full(12, 10.0), 1.0 + np.arange(12)
+    stops = [first_stop_widths(SURVIVAL[None], step_s)[0] for step_s in (STEP_S, flat, rising)]
+    assert stops == [3, 11, 0]  # rising: 1 token per second without nodes, at most .95 beyond
+    # (1 + 1) / 2 = 1 / 1 at both widths: the smaller
+    assert first_stop_widths(np.array([[1.0]]), np.array([1.0, 2.0])).tolist() == [0]
+
+
+def test_many_first_stops_are_each_its_own():
+    survival = np.stack([SURVIVAL, SURVIVAL[::-1], SURVIVAL**4])
+    step_s = np.stack([STEP_S, 2 * STEP_S, 10 + np.arange(12.0)])
+    each = zip(survival, step_s, strict=True)
+    expected = [first_stop_widths(p[None], s)[0] for p, s in each]
+    assert first_stop_widths(survival, step_s).tolist() == expected
+    shared = [first_stop_widths(p[None], STEP_S)[0] for p in survival]
+    assert first_stop_widths(survival, STEP_S).tolist() == shared
+
+
+def test_measured_width_is_the_best_measured_size():
+    # (1 + .9) / 10 = .19, (1 + 2.3) / 12 = .275, (1 + 3.62) / 40: the jump does not pay
+    rho, packed = SURVIVAL, np.array([1, 2, 5, 12, 64])
+    ms = np.array([9.0, 10.0, 12.0, 40.0, 41.0])
+    assert measured_width(rho, packed, ms) == (4, pytest.approx(3.3 / 12))
+    # with 500 ms of drafting every token counts: 4.61 / 540 against 3.3 / 512
+    assert measured_width(rho, packed, ms, 500.0)[0] == 11
+    with pytest.raises(InputError, match="at least one size from 2 to 12"):
+        measured_width(rho, [1, 64], [1.0, 2.0])

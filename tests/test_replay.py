@@ -81,18 +81,6 @@ def test_rounds_by_hand():
     assert none.acceptance_length == 1
 
 
-def test_geometric_drafter_exactly():
-    # four one-round sequences, one of each outcome at a = 1/2: (1 - a^3) / (1 - a) = 1.75
-    outputs = [[1, 2, 3, 4]] * 4
-    recording = _chain_recording(outputs, [["yy"], ["yn"], ["ny"], ["nn"]], 2)
-    table = build_order(ChainOrder(), recording)
-    done = replay(table, recording, np.arange(4), 2)
-    assert done.acceptance_length == 1.75
-    assert done.rounds.tolist() == [1] * 4
-    assert done.tokens.tolist() == [1] * 4
-    assert replay(table, recording, np.arange(4), 1).acceptance_length == 1.5
-
-
 @pytest.mark.parametrize("alpha", [0.5, 0.8])
 def test_geometric_drafter_within_its_error(alpha):
     recording = make_geometric(alpha, np.random.default_rng(3), sequences=80, length=160)
@@ -160,15 +148,6 @@ def test_acceptance_length_by_budget():
     assert curve[0] == 1
     assert curve[7] == replay(table, recording, sequences, 7).acceptance_length
     assert curve[31] > curve[1] > 1
-
-
-def test_static_orders_replay_whole():
-    recording = make_pool(np.random.default_rng(13), lengths=[20] * 6)
-    wide = build_order(StaticOrder(widths=(8, 4, 2)), recording)
-    chain = build_order(ChainOrder(), recording)
-    sequences = recording.sequences_of()
-    whole = replay(wide, recording, sequences, wide.max_nodes).acceptance_length
-    assert whole > replay(chain, recording, sequences, 4).acceptance_length
 
 
 @pytest.mark.parametrize("width", [-1, 5, 2.0, True, None])

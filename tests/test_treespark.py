@@ -53,17 +53,6 @@ def test_treespark_calibrates_on_edges_below_accepted_nodes(lab):
     assert (residual * logits).sum() == pytest.approx(0, abs=1e-6)
 
 
-def test_treespark_trees_are_nested_in_theta(lab):
-    anchors = lab.recording.anchors_of(split="report")
-    widths = []
-    for theta in (0, 1e-3, 0.02, 0.05, 0.15, 0.5, 0.9):
-        policy = prepared(TreeSpark(nodes=30, ladder=at_theta(theta)), lab)
-        widths.append(policy.allocate(make_step(lab, policy.order, anchors)))
-    assert np.all(np.diff(widths, axis=0) <= 0)
-    assert set(widths[0].tolist()) == {30}  # theta 0 stops at the cap only
-    assert widths[2].sum() > widths[-1].sum()
-
-
 @pytest.mark.parametrize("batch", [1, 4, 5, 8, 9, 40])
 def test_ending_the_order_at_theta_changes_no_width(lab, batch):
     """Nor the count of decisions near theta, of which some lie within 1e-4 below it."""
@@ -124,7 +113,6 @@ def test_treespark_published_ladder_is_read_from_the_live_batch():
         ([{"max_batch": 4, "theta": 0.1}, {"max_batch": 2, "theta": 0.1}], "that rises"),
         ([{"max_batch": 0, "theta": 0.1}], r"policy.ladder\[0\].max_batch is 0"),
         ([{"max_batch": None, "theta": 1.5}], r"policy.ladder\[0\].theta is 1.5"),
-        ([{"max_batch": None, "theta": None}], r"policy.ladder\[0\].theta is None"),
         ([{"max_batch": None, "arm": "tree"}], r"policy.ladder\[0\].arm is 'tree'"),
         ([{"max_batch": None}], r"policy.ladder\[0\].theta is None; accepted: {max_batch, theta}"),
         ([{"max_batch": 4, "theta": 0.1, "x": 1}], r"unknown key policy.ladder\[0\].x"),

@@ -12,9 +12,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from simulator.orders.build import build_block
-from simulator.orders.cache import order_table
-from simulator.orders.scores import Q_MAX, BlockScores, DraftHead, logit
+from simulator.orders.build import CHUNK, build_block
+from simulator.orders.scores import Q_MAX, BlockScores, gathered, logit
 from simulator.orders.specs import (
     ChainOrder,
     Columns,
@@ -32,7 +31,6 @@ from traces.recordings.recording import Recording
 
 EVIDENCE = ("confidence", "margin", "q")
 LARGEST = float(logit(Q_MAX))  # margins beyond say no more: q is clamped there as well
-CHUNK = 1024  # anchors whose states are held in float64 at once
 
 Maps = tuple[tuple[float, float], ...]
 
@@ -74,16 +72,22 @@ class ScoredChain(OwnOrder):
         return spec
 
     def columns(self, recording: Recording) -> Columns:
+        """From the confidence head where it is recorded, so that replay and live agree to the last
+        digit; the recorded probabilities (of the same chain, but of few digits) only where not.
+        """
         spec = self._whole(recording.depths, recording.source)
-        table = order_table(ChainOrder(len(spec.maps)), recording)
-        return spec._scored(table, spec._recorded(recording, table))
+        stored = self.evidence == "confidence" and "confidence_hidden" not in recording
+
+        def rows_of(anchors: np.ndarray, block: BlockScores) -> Columns:
+            known = _logit_of_stored(recording["confidence"][anchors]) if stored else None
+            return spec._scored(block, recording.realised(anchors), known)
+
+        return gathered(recording, CHUNK if recording.encoding == "hidden" else 4096, rows_of)
 
     def block_columns(
         self, block: BlockScores, realised: np.ndarray | None, draws: Draws | None
     ) -> Columns:
-        spec = self._whole(block.shape[1], "the block")
-        table = build_block(ChainOrder(len(spec.maps)), block, realised)
-        return spec._scored(table, spec._live(block, table))
+        return self._whole(block.shape[1], "the block")._scored(block, realised, None)
 
     def _whole(self, depths: int, source: str) -> ScoredChain:
         if self.maps is None:
@@ -94,37 +98,39 @@ class ScoredChain(OwnOrder):
             )
         return self
 
-    def _scored(self, table: OrderTable, evidence: np.ndarray) -> Columns:
+    def _scored(self, block: BlockScores, realised, known: np.ndarray | None) -> Columns:
+        """The rows of n blocks; known: evidence (n, depths) that was recorded."""
+        length = len(self.maps)
+        table = build_block(ChainOrder(length), block, realised)
+        evidence = self._evidence(block, table) if known is None else known[:, :length]
         slope, level, places = _constants(self.maps)
         exists = places < table.size[:, None]  # (n, length)
         survival = -np.logaddexp(0.0, slope * evidence - level).cumsum(axis=1)
         score = np.where(exists, survival, -np.inf)
         same = (score[:, 1:] == score[:, :-1]) & exists[:, 1:]
-        kept = {name: getattr(table, name) for name in ("depth", "parent", "token", "size")}
-        ties = same.sum(axis=1).astype(np.int32)
-        return kept | {"score": score, "hit_rank": table.hit_rank, "ties": ties}
+        kept = ("depth", "parent", "token", "size", "hit_rank")
+        columns = {name: getattr(table, name) for name in kept}
+        return columns | {"score": score, "ties": same.sum(axis=1).astype(np.int32)}
 
-    def _recorded(self, recording: Recording, table: OrderTable) -> np.ndarray:
-        """Evidence at every anchor: (A, length)."""
+    def _evidence(self, block: BlockScores, table: OrderTable) -> np.ndarray:
+        """Of n blocks along the chains of `table`: (n, length)."""
+        length = table.max_nodes
         if self.evidence == "confidence":
-            return _recorded_confidence(recording, table)
+            logits = block.state_confidence()[:, :length]
+            parents = np.empty(table.token.shape, np.int64)  # missing nodes get any
+            parents[:, 0], parents[:, 1:] = block.anchor_token, table.token[:, :-1]
+            return logits + block.head.confidence[1][parents]
         if self.evidence == "q":
-            return _logit_q(table)
-        if recording.encoding == "pool":
-            return _pool_margin(recording["pool_logprob"], table.max_nodes)
-        return _comb_margin(order_table(_comb(table.max_nodes), recording))
-
-    def _live(self, block: BlockScores, table: OrderTable) -> np.ndarray:
-        """Evidence of n live blocks: (n, length)."""
-        if self.evidence == "confidence":
-            states = block.state_confidence()[:, : table.max_nodes]
-            return states + _parents_part(block.head, block.anchor_token, table)
-        if self.evidence == "q":
-            return _logit_q(table)
+            edge = table.score.copy()
+            edge[:, 1:] -= table.score[:, :-1]
+            return logit(np.exp(edge))
         if block.pooled:
             _two_ranks(block.shape[2], "the block")
-            return _pool_margin(block.pool_logprob, table.max_nodes)
-        return _comb_margin(build_block(_comb(table.max_nodes), block))
+            best = np.asarray(block.pool_logprob[:, :length, :2], np.float64)
+            return np.minimum(best[..., 0] - best[..., 1], LARGEST)
+        # the chain with the second best child of each of its nodes: pairs of one depth
+        comb = build_block(StaticOrder(widths=(2,) * length, tail_chain=False), block).score
+        return np.minimum(comb[:, 0::2] - comb[:, 1::2], LARGEST)
 
 
 @lru_cache(maxsize=64)
@@ -139,53 +145,11 @@ def has_confidence(recording: Recording) -> bool:
     return "confidence_hidden" in recording or "confidence" in recording
 
 
-def _recorded_confidence(recording: Recording, table: OrderTable) -> np.ndarray:
-    """Confidence logits along the chains of `table`: (A, length).
-
-    From the head where it is recorded, so that replay and live agree to the last digit; the
-    recorded probabilities (of the same chain, but of few digits) only where it is not.
-    """
-    length = table.max_nodes
-    if "confidence_hidden" not in recording:
-        stored = recording["confidence"][:, :length]
-        kind = np.finfo(stored.dtype)  # 0 and 1 stand for what the type rounds to them
-        low, high = float(kind.smallest_subnormal) / 2, 1 - float(kind.eps) / 4
-        return logit(np.clip(stored.astype(np.float64), low, high))
-    head, logits = DraftHead.of(recording), []
-    tokens = recording.anchor_tokens(table.anchors)
-    for first in range(0, recording.num_anchors, CHUNK):
-        rows = slice(first, first + CHUNK)
-        hidden = recording["hidden"][rows, :length]
-        block = BlockScores(hidden=hidden, head=head, anchor_token=tokens[rows])
-        logits.append(block.state_confidence())
-    return np.concatenate(logits) + _parents_part(head, tokens, table)
-
-
-def _parents_part(head: DraftHead, anchor_token: np.ndarray, table: OrderTable) -> np.ndarray:
-    """The part of every chain node's parent token: (n, length); missing nodes get any."""
-    parents = np.empty(table.token.shape, np.int64)
-    parents[:, 0], parents[:, 1:] = anchor_token, table.token[:, :-1]
-    return head.confidence[1][parents]
-
-
-def _logit_q(table: OrderTable) -> np.ndarray:
-    edge = table.score.copy()
-    edge[:, 1:] -= table.score[:, :-1]
-    return logit(np.exp(edge))
-
-
-def _pool_margin(logprob: np.ndarray, length: int) -> np.ndarray:
-    best = np.asarray(logprob[:, :length, :2], np.float64)
-    return np.minimum(best[..., 0] - best[..., 1], LARGEST)
-
-
-def _comb(length: int) -> StaticOrder:
-    """The chain with the second best child of each of its nodes: pairs of one depth."""
-    return StaticOrder(widths=(2,) * length, tail_chain=False)
-
-
-def _comb_margin(comb: OrderTable) -> np.ndarray:
-    return np.minimum(comb.score[:, 0::2] - comb.score[:, 1::2], LARGEST)
+def _logit_of_stored(confidence: np.ndarray) -> np.ndarray:
+    """logit of stored probabilities; 0 and 1 stand for what their type rounds to them."""
+    kind = np.finfo(confidence.dtype)
+    low, high = float(kind.smallest_subnormal) / 2, 1 - float(kind.eps) / 4
+    return logit(np.clip(confidence.astype(np.float64), low, high))
 
 
 def _two_ranks(ranks: int, source: str) -> None:
