@@ -370,5 +370,3 @@ def test_fit_reads_the_calibration_split_alone():
     survival = np.exp(build_order(calibrated, recording).score[anchors])  # as policies see it
     assert fitted.path(survival).sum() == pytest.approx(nodes.accepted.sum(), rel=0.02)
     np.testing.assert_allclose(fitted.paths(nodes)["isotonic"], fitted.path(survival), rtol=1e-9)
-
-
