@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from traces.recordings.recording import Recording
-from traces.recordings.schema import EXTRA_PREFIXES, KNOWN, SPLITS
+from traces.recordings.schema import SPLITS, rows_of
 
 
 def part_of(recording: Recording, splits: Sequence[str]) -> Recording:
@@ -58,15 +58,11 @@ class _Rows(Mapping[str, np.ndarray]):
             return (self._within(array, whole.anchor_offset) - np.repeat(moved, counts)).astype(
                 array.dtype
             )
-        spec = KNOWN.get(name)
-        extra = (rows for prefix, rows in EXTRA_PREFIXES.items() if name.startswith(prefix))
-        rows = spec.dims[0] if spec else next(extra, "")
+        rows = rows_of(name)
         if rows == "S":
             return array[sequences]
-        starts = {"A": "anchor_offset", "P": "output_offset"}
-        if rows == "T":
-            return self._within(array, start)
-        return self._within(array, getattr(whole, starts[rows])) if rows in starts else array.copy()
+        starts = {"T": start, "A": whole.anchor_offset, "P": whole.output_offset}
+        return self._within(array, starts[rows]) if rows in starts else array.copy()
 
     def _within(self, array: np.ndarray, start: np.ndarray) -> np.ndarray:
         """The rows of the sequences, which begin at `start` (S + 1,)."""

@@ -90,6 +90,13 @@ KNOWN = {
 }
 
 
+def rows_of(name: str) -> str:
+    """The dimension that an array's rows run along; empty for an unknown name."""
+    if name in KNOWN:
+        return KNOWN[name].dims[0]
+    return next((rows for prefix, rows in EXTRA_PREFIXES.items() if name.startswith(prefix)), "")
+
+
 def required_arrays(meta: dict) -> dict[str, ArraySpec]:
     """Arrays that a recording with this (valid) metadata must hold."""
     needed = {**COMMON, **BY_ENCODING[meta["encoding"]]}

@@ -1,14 +1,15 @@
 """Validation of a whole recording, run on every read.
 
-Order: metadata, presence and shapes, sequence layout, then the draft scores
-(`traces.recordings.validate`). Every refusal is one line naming file, array and index.
+Order: metadata, presence and shapes, sequence layout, then the draft scores. Every refusal is one
+line naming file, array and index.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -20,57 +21,217 @@ from traces.recordings.schema import (
     KNOWN,
     PADDING,
     SPLITS,
-    ArraySpec,
     required_arrays,
+    rows_of,
 )
 from traces.recordings.tree import node_depths, path_nodes
 
-Arrays = Mapping[str, np.ndarray]
-
-# ---------------- Vectorised checks that name the first offending array entry.
-
-
-def fail_where(
-    bad: np.ndarray,
-    array: np.ndarray,
-    name: str,
-    source: str,
-    accepted: str | Callable[[tuple[int, ...]], str],
-) -> None:
-    """InputError for the first entry of `array` where `bad` (same shape) is true."""
-    if not bad.any():
-        return
-    index = tuple(int(i) for i in np.unravel_index(int(bad.argmax()), bad.shape))
-    wanted = accepted(index) if callable(accepted) else accepted
-    shown = ", ".join(map(str, index))
-    raise InputError(f"{source}: array {name}[{shown}] is {array[index]}, expected {wanted}")
-
-
 ROUNDING = 2.0**-8  # of a bfloat16, relative and at most; of a float16 it is 2^-11
 LARGEST = 1e30  # of a score or weight: products of two, summed over a row, stay finite
+# Two recordings of one log-probability, each rounded to float16 (half a step is 2^-7 at 16..32)
+# or computed by another kernel, differ by less; a row shifted by one position differs by more.
+AGREEMENT = 0.1
 
 
-def refuse_not_finite(arrays: Arrays, name: str, source: str) -> None:
-    """Refuse NaN, infinities and numbers that become infinite in use; integers pass."""
+@dataclass(frozen=True, slots=True)
+class _Arrays:
+    """Arrays by name, and refusals that name the first entry at fault."""
+
+    held: Mapping[str, np.ndarray]
+    source: str
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self.held[name]
+
+    def wide(self, name: str) -> np.ndarray:
+        """The array as int64, for sums and differences."""
+        return self.held[name].astype(np.int64)
+
+    def refuse(self, text: str) -> NoReturn:
+        """Raise InputError about an array: its name, what it is, what is expected."""
+        raise InputError(f"{self.source}: array {text}")
+
+    def refuse_where(
+        self, bad: np.ndarray, name: str, accepted: str | Callable[[tuple[int, ...]], str]
+    ) -> None:
+        """InputError for the first entry of the array where `bad` (same shape) is true.
+
+        accepted: perhaps by index.
+        """
+        if bad.any():
+            index = tuple(int(i) for i in np.unravel_index(int(bad.argmax()), bad.shape))
+            wanted = accepted(index) if callable(accepted) else accepted
+            shown = ", ".join(map(str, index))
+            self.refuse(f"{name}[{shown}] is {self.held[name][index]}, expected {wanted}")
+
+    def check_tokens(self, name: str, vocab_size: int) -> None:
+        """Token ids are in 0..vocab_size - 1."""
+        array = self.held[name]
+        if array.size and (int(array.max()) >= vocab_size or int(array.min()) < 0):
+            bad = (array < 0) | (array >= vocab_size)
+            self.refuse_where(bad, name, f"a token in 0..{vocab_size - 1}")
+
+
+def validate(
+    meta: dict[str, Any],
+    arrays: Mapping[str, np.ndarray],
+    source: str,
+    release: Callable[[], Any] = lambda: None,
+) -> None:
+    """Raise InputError at the first thing that is not a version 1 recording.
+
+    release: called after every block of rows that was looked at.
+    """
+    check_meta(meta, source)
+    whole = _Arrays(arrays, source)
+    sizes = _check_shapes(meta, whole)
+    _check_layout(meta, whole, sizes)
+    _check_anchors(whole)
+    _check_endings(meta, whole)
+    for name in arrays:
+        if arrays[name].dtype.kind == "f":
+            _in_blocks(whole, (name,), partial(_check_finite, name=name), release)
+    of_anchors = [name for name in arrays if rows_of(name) == "A"]
+    _in_blocks(whole, of_anchors, partial(_check_scores, meta=meta, depths=sizes["D"]), release)
+
+
+def _in_blocks(whole: _Arrays, names: Sequence[str], check, release) -> None:
+    """`check` all rows of these arrays, a block at a time, with the others whole.
+
+    One that refuses is asked again about all rows, so that it names the index in the file.
+    """
+    for rows in row_blocks(*(whole[name] for name in names)):
+        try:
+            block = {name: whole[name][rows] for name in names}
+            check(_Arrays({**whole.held, **block}, whole.source))
+        except InputError:
+            check(whole)
+            raise
+        release()
+
+
+# ---------------- Presence, types and shapes, and the layout of sequences.
+
+
+def _check_shapes(meta: dict[str, Any], arrays: _Arrays) -> dict[str, int]:
+    """Presence, dtype and shape of every array; returns the size of every dimension symbol."""
+    for name in required_arrays(meta):
+        if name not in arrays.held:
+            arrays.refuse(
+                f"{name} is missing, required with encoding {meta['encoding']},"
+                f" temperature {meta['temperature']}"
+            )
+    sizes = {"V": meta["vocab_size"], "1": 1}
+    for name in KNOWN:
+        if name in arrays.held:
+            _check_shape(name, arrays, sizes)
+        if name == "anchor_pos":  # the common arrays come first and fix D and P
+            _derive_depths(arrays, sizes)
+    if meta["shared_head"] and "e" in sizes and sizes["e"] != sizes["d"]:
+        arrays.refuse(
+            f"target_hidden has hidden size {sizes['e']}, the shared head has {sizes['d']}"
+        )
+    for name, array in arrays.held.items():
+        rows = rows_of(name)
+        if not rows:
+            listed = "*, ".join(EXTRA_PREFIXES)
+            arrays.refuse(f"{name} is unknown; extra arrays are named {listed}*")
+        if name not in KNOWN and (array.ndim == 0 or len(array) != sizes[rows]):
+            arrays.refuse(f"{name} has shape {array.shape}, expected {rows}={sizes[rows]} rows")
+    return sizes
+
+
+def _check_shape(name: str, arrays: _Arrays, sizes: dict[str, int]) -> None:
+    """The type and shape of a known array; adds the sizes of dimensions that it is first with."""
+    array, spec = arrays[name], KNOWN[name]
+    if array.dtype.kind not in ("iu" if spec.kind == "int" else "f"):
+        expected = "an integer type" if spec.kind == "int" else "float16, float32 or float64"
+        arrays.refuse(f"{name} has type {array.dtype}, expected {expected}")
+    for symbol, size in zip(spec.dims, array.shape, strict=False):
+        sizes.setdefault(symbol, sizes["S"] + 1 if symbol == "S+1" else size)
+    if array.shape != tuple(sizes.get(symbol, -1) for symbol in spec.dims):
+        wanted = ", ".join(f"{symbol}={sizes.get(symbol, '?')}" for symbol in spec.dims)
+        arrays.refuse(f"{name} has shape {array.shape}, expected ({wanted})")
+
+
+def _derive_depths(arrays: _Arrays, sizes: dict[str, int]) -> None:
+    """D from the lookahead: T = sum(prompt_len + output_len) + S D, with D >= 1; then P."""
+    sequences, tokens = sizes["S"], sizes["T"]
+    for name, least in (("prompt_len", 0), ("output_len", 1)):
+        bad = (arrays[name] < least) | (arrays[name] > tokens)
+        arrays.refuse_where(bad, name, f"at least {least}, at most {tokens}")
+    if sequences == 0:
+        arrays.refuse("prompt_len is empty, expected at least one sequence")
+    output = int(arrays.wide("output_len").sum())
+    lookahead = tokens - output - int(arrays.wide("prompt_len").sum())
+    if lookahead < sequences or lookahead % sequences:
+        arrays.refuse(
+            f"tokens has {tokens} entries, {lookahead} beyond the prompts and outputs, expected"
+            f" D >= 1 lookahead tokens for each of {sequences} sequences"
+        )
+    sizes["D"] = lookahead // sequences
+    sizes["P"] = output + lookahead
+
+
+def _check_layout(meta: dict[str, Any], arrays: _Arrays, sizes: dict[str, int]) -> None:
+    lengths = arrays.wide("prompt_len") + arrays["output_len"] + sizes["D"]
+    expected = np.concatenate([[0], np.cumsum(lengths)])
+    offset = arrays["seq_offset"]
+    outside = (offset < 0) | (offset > sizes["T"])
+    arrays.refuse_where(outside, "seq_offset", f"in 0..{sizes['T']}")
+    falling = np.concatenate([[False], np.diff(arrays.wide("seq_offset")) < 0])
+    arrays.refuse_where(falling, "seq_offset", "at least the offset before it")
+    note = "prompt + output + lookahead lengths summed"
+    arrays.refuse_where(offset != expected, "seq_offset", lambda i: f"{expected[i]} ({note})")
+    arrays.check_tokens("tokens", sizes["V"])
+    for name, names in (("domain", meta["domains"]), ("split", SPLITS)):
+        outside = (arrays[name] < 0) | (arrays[name] >= len(names))
+        arrays.refuse_where(outside, name, f"in 0..{len(names) - 1} ({', '.join(names)})")
+
+
+def _check_anchors(arrays: _Arrays) -> None:
+    """Anchors are outputs 0..L-2 of every sequence, in order."""
+    counts = arrays.wide("output_len") - 1
+    first = arrays.wide("seq_offset")[:-1] + arrays["prompt_len"]
+    start = np.concatenate([[0], np.cumsum(counts)])
+    expected = np.repeat(first - start[:-1], counts) + np.arange(start[-1])
+    positions, which = arrays["anchor_pos"], "outputs 0..L-2 of every sequence"
+    if len(positions) != len(expected):
+        arrays.refuse(
+            f"anchor_pos has {len(positions)} entries, expected {len(expected)} ({which})"
+        )
+    arrays.refuse_where(
+        positions != expected, "anchor_pos", lambda i: f"{expected[i]} ({which}, in order)"
+    )
+
+
+def _check_endings(meta: dict[str, Any], arrays: _Arrays) -> None:
+    """Output L-1 is an end-of-sequence token or the max_new_tokens cut, and no earlier one is."""
+    limit = meta["generation"]["max_new_tokens"]
+    length, tokens, eos = arrays.wide("output_len"), arrays["tokens"], meta["eos_token"]
+    arrays.refuse_where(length > limit, "output_len", f"at most max_new_tokens {limit}")
+    if eos is None or meta["generation"].get("ignore_eos", False):
+        return
+    is_eos = np.isin(tokens, eos)
+    early = np.zeros(len(tokens), dtype=bool)
+    early[arrays["anchor_pos"]] = is_eos[arrays["anchor_pos"]]
+    arrays.refuse_where(early, "tokens", "no end-of-sequence token before the last output")
+    last = arrays.wide("seq_offset")[:-1] + arrays["prompt_len"] + length - 1
+    unfinished = ~is_eos[last] & (length < limit)
+    accepted = f"{limit} (max_new_tokens), as the last output is not eos_token {eos}"
+    arrays.refuse_where(unfinished, "output_len", accepted)
+
+
+# ---------------- Draft and target scores.
+
+
+def _check_finite(arrays: _Arrays, name: str) -> None:
+    """No NaN, infinities or numbers that become infinite in use."""
     array = arrays[name]
-    if array.dtype.kind == "f" and array.size:
-        bad = ~np.isfinite(array)
-        if array.dtype.itemsize > 2:  # no float16 is larger
-            bad |= np.abs(array) > LARGEST
-        fail_where(bad, array, name, source, f"a finite number of at most {LARGEST:g} in size")
-
-
-def refuse_tokens(array: np.ndarray, name: str, source: str, vocab_size: int) -> None:
-    """Refuse token ids outside 0..vocab_size - 1."""
-    if array.size and (int(array.max()) >= vocab_size or int(array.min()) < 0):
-        bad = (array < 0) | (array >= vocab_size)
-        fail_where(bad, array, name, source, f"a token in 0..{vocab_size - 1}")
-
-
-def refuse_positive(array: np.ndarray, name: str, source: str) -> None:
-    """Refuse log-probabilities above 0."""
-    if array.size and array.max() > 0:
-        fail_where(array > 0, array, name, source, "a log-probability <= 0")
+    bad = ~np.isfinite(array)
+    if array.dtype.itemsize > 2:  # no float16 is larger
+        bad |= np.abs(array) > LARGEST
+    arrays.refuse_where(bad, name, f"a finite number of at most {LARGEST:g} in size")
 
 
 def most_mass(entries: int | np.ndarray) -> float | np.ndarray:
@@ -86,150 +247,61 @@ def most_mass(entries: int | np.ndarray) -> float | np.ndarray:
     return np.maximum(entries, 1) ** ROUNDING
 
 
-# ---------------- Validation of the tree encoding's structure.
-
-
-def check_tree(meta: dict[str, Any], depths: int, arrays: Arrays, source: str) -> None:
-    """Raise InputError at the first malformed tree; log-probabilities are finite and <= 0."""
-    parent = arrays["tree_parent"]
-    refuse_tokens(arrays["tree_token"], "tree_token", source, meta["vocab_size"])
-    _check_parents(parent, source)
-    _check_siblings(arrays, source)
-    following = arrays["anchor_pos"].astype(np.int64)[:, None] + 1
-    depth = node_depths(parent)
-    fail_where(
-        depth >= depths,
-        parent,
-        "tree_parent",
-        source,
-        f"a parent above depth {depths} (D={depths})",
-    )
-    _check_path(arrays, arrays["tokens"][following + np.arange(depths)], source)
-
-
-def _check_parents(parent: np.ndarray, source: str) -> None:
-    """Parents come before children; unused slots only at the end of a row."""
-    unused = parent == PADDING
-    late = ~unused & (np.maximum.accumulate(unused, axis=1))
-    fail_where(late, parent, "tree_parent", source, f"{PADDING}, as an unused slot comes before it")
-    index = np.arange(parent.shape[1])
-    bad = (parent < PADDING) | (parent >= index)
-    fail_where(
-        bad,
-        parent,
-        "tree_parent",
-        source,
-        lambda i: f"an earlier node, -1 (root) or {PADDING} (unused), below {i[1]}",
-    )
-
-
-def _check_siblings(arrays: Arrays, source: str) -> None:
-    """Siblings are distinct tokens in falling order of log-probability."""
-    token, logq = arrays["tree_token"], arrays["tree_logq"]
-    parent = arrays["tree_parent"].astype(np.int64)
-    order = np.argsort(parent, axis=1, kind="stable")
-    grouped = np.take_along_axis(parent, order, axis=1)
-    siblings = (grouped[:, 1:] == grouped[:, :-1]) & (grouped[:, 1:] != PADDING)
-    values = np.take_along_axis(logq, order, axis=1)
-    rising = _scatter(siblings & (values[:, 1:] > values[:, :-1]), order)
-    fail_where(rising, logq, "tree_logq", source, "at most that of the sibling before it")
-    _check_sibling_sums(logq, parent, source)
-    order = np.lexsort((token, parent), axis=1)
-    grouped = np.take_along_axis(parent, order, axis=1)
-    ids = np.take_along_axis(token, order, axis=1)
-    same = (grouped[:, 1:] == grouped[:, :-1]) & (ids[:, 1:] == ids[:, :-1])
-    twice = _scatter(same & (grouped[:, 1:] != PADDING), order)
-    fail_where(twice, token, "tree_token", source, "a token no earlier sibling has")
-
-
-def _check_sibling_sums(logq: np.ndarray, parent: np.ndarray, source: str) -> None:
-    """Probabilities of the children of one node add up to at most 1."""
-    rows, nodes = parent.shape
-    start = np.arange(rows)[:, None] * (nodes + 1)  # groups of a row: the root's, each node's
-    used = parent != PADDING
-    group = start + np.where(used, parent, 0) + 1
-    mass = np.where(used, np.exp(logq, dtype=np.float32), 0)
-    total = np.bincount(group.ravel(), mass.ravel(), rows * (nodes + 1))
-    most = most_mass(np.bincount(group.ravel(), used.ravel(), rows * (nodes + 1)))
-    over = used & (total > most)[group]
-    fail_where(
-        over,
-        logq,
-        "tree_logq",
-        source,
-        lambda i: (
-            f"siblings that add up to a probability of at most {most[group[i]]:.4g}, not "
-            f"{total[group[i]]:.4g}"
-        ),
-    )
-
-
-def _scatter(bad: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """Flags of entries 1.. of the reordered rows, back in their own places."""
-    flags = np.zeros(order.shape, dtype=bool)
-    np.put_along_axis(flags, order[:, 1:], bad, axis=1)
-    return flags
-
-
-def _check_path(arrays: Arrays, realised: np.ndarray, source: str) -> None:
-    nodes = path_nodes(arrays["tree_token"], arrays["tree_parent"], realised)
-    absent = nodes < 0
-    if absent.any():
-        anchor, depth = (int(i) for i in np.argwhere(absent)[0])
-        raise InputError(
-            f"{source}: array tree_token[{anchor}] lacks realised token {realised[anchor, depth]}"
-            f" at depth index {depth}, expected the realised path among the nodes"
-        )
-
-
-# ---------------- Validation of draft and target scores, by encoding.
-
-
-# Two recordings of one log-probability, each rounded to float16 (half a step is 2^-7 at 16..32)
-# or computed by another kernel, differ by less; a row shifted by one position differs by more.
-AGREEMENT = 0.1
-
-
-def check_scores(meta: dict[str, Any], depths: int, arrays: Arrays, source: str) -> None:
-    """Raise InputError at the first score that cannot be one; shapes are known to be right."""
+def _check_scores(arrays: _Arrays, meta: dict[str, Any], depths: int) -> None:
+    """Scores of anchors can be ones; shapes are known to be right."""
     for name in ("pool_logprob", "path_logq", "tree_logq"):
-        if name in arrays:
-            refuse_positive(arrays[name], name, source)
-    if "target_margin" in arrays:
-        margin = arrays["target_margin"]
-        fail_where(margin < 0, margin, "target_margin", source, "a top-2 logit margin >= 0")
-    if "confidence" in arrays:
-        confidence = arrays["confidence"]
-        outside = (confidence < 0) | (confidence > 1)
-        fail_where(outside, confidence, "confidence", source, "a probability")
+        if name in arrays.held and arrays[name].size and arrays[name].max() > 0:
+            arrays.refuse_where(arrays[name] > 0, name, "a log-probability <= 0")
+    if "target_margin" in arrays.held:
+        bad = arrays["target_margin"] < 0
+        arrays.refuse_where(bad, "target_margin", "a top-2 logit margin >= 0")
+    if "confidence" in arrays.held:
+        outside = (arrays["confidence"] < 0) | (arrays["confidence"] > 1)
+        arrays.refuse_where(outside, "confidence", "a probability")
     if meta["encoding"] == "pool":
-        _check_pool(meta, arrays, source)
+        _check_pool(arrays, meta["vocab_size"], bool(meta.get("per_round")))
     elif meta["encoding"] == "tree":
-        check_tree(meta, depths, arrays, source)
+        _check_tree(arrays, meta["vocab_size"], depths)
 
 
-def _check_pool(meta: dict[str, Any], arrays: Arrays, source: str) -> None:
-    tokens, logprob = arrays["pool_token"], arrays["pool_logprob"]
-    refuse_tokens(tokens, "pool_token", source, meta["vocab_size"])
+def _realised(arrays: _Arrays, depths: int) -> np.ndarray:
+    """(A, D) the tokens that follow every anchor."""
+    return arrays["tokens"][arrays.wide("anchor_pos")[:, None] + 1 + np.arange(depths)]
+
+
+def _check_pool(arrays: _Arrays, vocab_size: int, per_round: bool) -> None:
+    logprob = arrays["pool_logprob"]
+    arrays.check_tokens("pool_token", vocab_size)
     rising = np.zeros(logprob.shape, dtype=bool)
     rising[..., 1:] = logprob[..., 1:] > logprob[..., :-1]
     accepted = "at most the entry before it (falling log-probabilities)"
-    fail_where(rising, logprob, "pool_logprob", source, accepted)
-    _refuse_duplicates(tokens, source)
-    _check_sums(logprob, source)
-    _check_path_in_pool(arrays, bool(meta.get("per_round")), source)
+    arrays.refuse_where(rising, "pool_logprob", accepted)
+    _refuse_duplicates(arrays)
+    _check_sums(arrays)
+    _check_path_in_pool(arrays, per_round)
 
 
-def _check_sums(logprob: np.ndarray, source: str) -> None:
+def _refuse_duplicates(arrays: _Arrays) -> None:
+    tokens = arrays["pool_token"]
+    ordered = np.sort(tokens, axis=-1)
+    repeated = ordered[..., 1:] == ordered[..., :-1]
+    if repeated.any():
+        anchor, depth = (int(i) for i in np.argwhere(repeated)[0][:2])
+        bad = np.zeros(tokens.shape, dtype=bool)
+        bad[anchor, depth] = True
+        bad[anchor, depth, np.unique(tokens[anchor, depth], return_index=True)[1]] = False
+        arrays.refuse_where(bad, "pool_token", "a token not earlier in its row")
+
+
+def _check_sums(arrays: _Arrays) -> None:
     """Probabilities of one row are part of a law."""
+    logprob = arrays["pool_logprob"]
     total, most = _mass(logprob), most_mass(logprob.shape[-1])
     over = np.zeros(logprob.shape, dtype=bool)
     over[..., 0] = total > most
-    fail_where(
+    arrays.refuse_where(
         over,
-        logprob,
         "pool_logprob",
-        source,
         lambda i: (
             f"a row that adds up to a probability of at most {most:.4g}, not {total[i[:2]]:.4g}"
         ),
@@ -241,235 +313,98 @@ def _mass(logprob: np.ndarray) -> np.ndarray:
     return np.exp(logprob, dtype=np.float32).sum(axis=-1, dtype=np.float64)
 
 
-def _refuse_duplicates(tokens: np.ndarray, source: str) -> None:
-    ordered = np.sort(tokens, axis=-1)
-    repeated = ordered[..., 1:] == ordered[..., :-1]
-    if not repeated.any():
-        return
-    anchor, depth = (int(i) for i in np.argwhere(repeated)[0][:2])
-    row = tokens[anchor, depth]
-    seen_before = np.ones(len(row), dtype=bool)
-    seen_before[np.unique(row, return_index=True)[1]] = False
-    bad = np.zeros(tokens.shape, dtype=bool)
-    bad[anchor, depth] = seen_before
-    fail_where(bad, tokens, "pool_token", source, "a token not earlier in its row")
-
-
-def _check_path_in_pool(arrays: Arrays, renormalised: bool, source: str) -> None:
+def _check_path_in_pool(arrays: _Arrays, renormalised: bool) -> None:
     """`path_logq` agrees with the pool entry of the realised token, or lies below the pool.
 
     renormalised: a log's candidates make up the whole law, and a token that is none of them has the
     score of the last; otherwise what lies outside is part of the same law.
     """
-    depths = arrays["pool_token"].shape[1]
-    following = arrays["anchor_pos"].astype(np.int64)[:, None] + 1 + np.arange(depths)
-    realised = arrays["tokens"][following]  # (A, D)
+    logprob, path = arrays["pool_logprob"], arrays["path_logq"].astype(np.float32)
+    realised = _realised(arrays, logprob.shape[1])
     hit = arrays["pool_token"] == realised[..., None]
-    in_pool = hit.any(axis=-1)
-    rank = hit.argmax(axis=-1)
-    path = arrays["path_logq"].astype(np.float32)
-    logprob = arrays["pool_logprob"]
+    in_pool, rank = hit.any(axis=-1), hit.argmax(axis=-1)
     entry = np.take_along_axis(logprob, rank[..., None], axis=-1)[..., 0].astype(np.float32)
-    apart = in_pool & (np.abs(path - entry) > AGREEMENT)
-    fail_where(
-        apart,
-        path,
+    arrays.refuse_where(
+        in_pool & (np.abs(path - entry) > AGREEMENT),
         "path_logq",
-        source,
         lambda i: f"{entry[i]:.4g}, what pool_logprob has for the realised token",
     )
     last = logprob[..., -1].astype(np.float32)
-    above = ~in_pool & (path > last + AGREEMENT)
-    fail_where(
-        above,
-        path,
+    arrays.refuse_where(
+        ~in_pool & (path > last + AGREEMENT),
         "path_logq",
-        source,
         lambda i: f"at most {last[i]:.4g}, the last of the pool that lacks the realised token",
     )
-    if not renormalised:
-        _check_outside(logprob, path, ~in_pool, source)
+    if not renormalised:  # the pool and a realised token outside it are parts of one law
+        most = most_mass(logprob.shape[-1] + 1)
+        total = _mass(logprob) + np.where(in_pool, 0, np.exp(path - AGREEMENT, dtype=np.float64))
+        accepted = f"what its pool leaves of a probability of {most:.4g}"
+        arrays.refuse_where(~in_pool & (total > most), "path_logq", accepted)
 
 
-def _check_outside(logprob: np.ndarray, path: np.ndarray, outside: np.ndarray, source: str) -> None:
-    """The pool and a realised token outside it are parts of one law."""
-    most = most_mass(logprob.shape[-1] + 1)
-    total = _mass(logprob) + np.where(outside, np.exp(path - AGREEMENT, dtype=np.float64), 0)
-    fail_where(
-        outside & (total > most),
-        path,
-        "path_logq",
-        source,
-        lambda i: f"what its pool leaves of a probability of {most:.4g}",
+# ---------------- The tree encoding's structure.
+
+
+def _check_tree(arrays: _Arrays, vocab_size: int, depths: int) -> None:
+    """Log-probabilities are finite and <= 0."""
+    parent = arrays["tree_parent"]
+    arrays.check_tokens("tree_token", vocab_size)
+    unused = parent == PADDING
+    late = ~unused & np.maximum.accumulate(unused, axis=1)
+    arrays.refuse_where(late, "tree_parent", f"{PADDING}, as an unused slot comes before it")
+    arrays.refuse_where(
+        (parent < PADDING) | (parent >= np.arange(parent.shape[1])),
+        "tree_parent",
+        lambda i: f"an earlier node, -1 (root) or {PADDING} (unused), below {i[1]}",
     )
-
-
-def validate(
-    meta: dict[str, Any],
-    arrays: Arrays,
-    source: str,
-    release: Callable[[], Any] = lambda: None,
-) -> None:
-    """Raise InputError at the first thing that is not a version 1 recording.
-
-    release: called after every block of rows that was looked at.
-    """
-    check_meta(meta, source)
-    sizes = _check_shapes(meta, arrays, source)
-    _check_layout(meta, arrays, sizes, source)
-    _check_anchors(arrays, source)
-    _check_endings(meta, arrays, source)
-    for name in arrays:
-        if arrays[name].dtype.kind == "f":
-            _in_blocks(arrays, (name,), partial(refuse_not_finite, name=name), source, release)
-    of_anchors = [name for name in arrays if _rows_of(name) == "A"]
-    _in_blocks(arrays, of_anchors, partial(check_scores, meta, sizes["D"]), source, release)
-
-
-def _rows_of(name: str) -> str:
-    """The dimension that an array's rows run along."""
-    if name in KNOWN:
-        return KNOWN[name].dims[0]
-    return next((rows for prefix, rows in EXTRA_PREFIXES.items() if name.startswith(prefix)), "")
-
-
-def _in_blocks(arrays: Arrays, names: Sequence[str], check, source: str, release) -> None:
-    """`check` all rows of these arrays, a block at a time, with the others whole.
-
-    One that refuses is asked again about all rows, so that it names the index in the file.
-    """
-    for rows in row_blocks(*(arrays[name] for name in names)):
-        try:
-            check({**arrays, **{name: arrays[name][rows] for name in names}}, source=source)
-        except InputError:
-            check(arrays, source=source)
-            raise
-        release()
-
-
-def _check_shapes(meta: dict[str, Any], arrays: Arrays, source: str) -> dict[str, int]:
-    """Presence, dtype and shape of every array; returns the size of every dimension symbol."""
-    for name in required_arrays(meta):
-        if name not in arrays:
-            raise InputError(
-                f"{source}: array {name} is missing, required with encoding {meta['encoding']},"
-                f" temperature {meta['temperature']}"
-            )
-    sizes = {"V": meta["vocab_size"], "1": 1}
-    for name in [name for name in KNOWN if name in arrays]:
-        _check_array(name, arrays[name], KNOWN[name], sizes, source)
-        if name == "anchor_pos":  # the common arrays come first and fix D and P
-            _derive_depths(arrays, sizes, source)
-    if meta["shared_head"] and "e" in sizes and sizes["e"] != sizes["d"]:
-        raise InputError(
-            f"{source}: array target_hidden has hidden size {sizes['e']}, the shared head has"
-            f" {sizes['d']}"
-        )
-    for name in [name for name in arrays if name not in KNOWN]:
-        _check_extra(name, arrays[name], sizes, source)
-    return sizes
-
-
-def _check_array(name, array, spec: ArraySpec, sizes: dict[str, int], source: str) -> None:
-    kinds = "iu" if spec.kind == "int" else "f"
-    if array.dtype.kind not in kinds:
-        expected = "an integer type" if spec.kind == "int" else "float16, float32 or float64"
-        raise InputError(f"{source}: array {name} has type {array.dtype}, expected {expected}")
-    for symbol, size in zip(spec.dims, array.shape, strict=False):
-        if symbol == "S+1":
-            sizes.setdefault("S+1", sizes["S"] + 1)
-        sizes.setdefault(symbol, size)
-    if array.shape != tuple(sizes.get(symbol, -1) for symbol in spec.dims):
-        wanted = ", ".join(f"{symbol}={sizes.get(symbol, '?')}" for symbol in spec.dims)
-        raise InputError(f"{source}: array {name} has shape {array.shape}, expected ({wanted})")
-
-
-def _derive_depths(arrays: Arrays, sizes: dict[str, int], source: str) -> None:
-    """D from the lookahead: T = sum(prompt_len + output_len) + S D, with D >= 1; then P."""
-    sequences, tokens = sizes["S"], sizes["T"]
-    for name, least in (("prompt_len", 0), ("output_len", 1)):
-        bad = (arrays[name] < least) | (arrays[name] > tokens)
-        fail_where(bad, arrays[name], name, source, f"at least {least}, at most {tokens}")
-    if sequences == 0:
-        raise InputError(f"{source}: array prompt_len is empty, expected at least one sequence")
-    output = int(arrays["output_len"].sum(dtype=np.int64))
-    lookahead = tokens - output - int(arrays["prompt_len"].sum(dtype=np.int64))
-    if lookahead < sequences or lookahead % sequences:
-        raise InputError(
-            f"{source}: array tokens has {tokens} entries, {lookahead} beyond the prompts and"
-            f" outputs, expected D >= 1 lookahead tokens for each of {sequences} sequences"
-        )
-    sizes["D"] = lookahead // sequences
-    sizes["P"] = output + lookahead
-
-
-def _check_extra(name: str, array: np.ndarray, sizes: dict[str, int], source: str) -> None:
-    prefix = next((prefix for prefix in EXTRA_PREFIXES if name.startswith(prefix)), None)
-    if prefix is None:
-        raise InputError(
-            f"{source}: array {name} is unknown; extra arrays are named seq_*, anchor_* or output_*"
-        )
-    rows = sizes[EXTRA_PREFIXES[prefix]]
-    if array.ndim == 0 or len(array) != rows:
-        raise InputError(
-            f"{source}: array {name} has shape {array.shape}, expected"
-            f" {EXTRA_PREFIXES[prefix]}={rows} rows"
+    _check_siblings(arrays)
+    too_deep = node_depths(parent) >= depths
+    arrays.refuse_where(too_deep, "tree_parent", f"a parent above depth {depths} (D={depths})")
+    realised = _realised(arrays, depths)
+    absent = np.argwhere(path_nodes(arrays["tree_token"], parent, realised) < 0)
+    if len(absent):
+        anchor, depth = (int(i) for i in absent[0])
+        arrays.refuse(
+            f"tree_token[{anchor}] lacks realised token {realised[anchor, depth]} at depth index"
+            f" {depth}, expected the realised path among the nodes"
         )
 
 
-def _check_layout(meta: dict[str, Any], arrays: Arrays, sizes: dict[str, int], source: str) -> None:
-    lengths = arrays["prompt_len"].astype(np.int64) + arrays["output_len"] + sizes["D"]
-    expected = np.concatenate([[0], np.cumsum(lengths)])
-    offset = arrays["seq_offset"]
-    outside = (offset < 0) | (offset > sizes["T"])
-    fail_where(outside, offset, "seq_offset", source, f"in 0..{sizes['T']}")
-    falling = np.concatenate([[False], np.diff(offset.astype(np.int64)) < 0])
-    fail_where(falling, offset, "seq_offset", source, "at least the offset before it")
-    wrong = offset != expected
-    note = "prompt + output + lookahead lengths summed"
-    fail_where(wrong, offset, "seq_offset", source, lambda i: f"{expected[i]} ({note})")
-    refuse_tokens(arrays["tokens"], "tokens", source, sizes["V"])
-    for name, names in (("domain", meta["domains"]), ("split", SPLITS)):
-        outside = (arrays[name] < 0) | (arrays[name] >= len(names))
-        accepted = f"in 0..{len(names) - 1} ({', '.join(names)})"
-        fail_where(outside, arrays[name], name, source, accepted)
-
-
-def _check_anchors(arrays: Arrays, source: str) -> None:
-    """Anchors are outputs 0..L-2 of every sequence, in order."""
-    counts = arrays["output_len"].astype(np.int64) - 1
-    first = arrays["seq_offset"][:-1].astype(np.int64) + arrays["prompt_len"]
-    start = np.concatenate([[0], np.cumsum(counts)])
-    expected = np.repeat(first - start[:-1], counts) + np.arange(start[-1])
-    positions = arrays["anchor_pos"]
-    if len(positions) != len(expected):
-        raise InputError(
-            f"{source}: array anchor_pos has {len(positions)} entries, expected {len(expected)}"
-            " (outputs 0..L-2 of every sequence)"
-        )
-    fail_where(
-        positions != expected,
-        positions,
-        "anchor_pos",
-        source,
-        lambda i: f"{expected[i]} (outputs 0..L-2 of every sequence, in order)",
+def _check_siblings(arrays: _Arrays) -> None:
+    """Siblings are distinct tokens in falling order of log-probability, and parts of one law."""
+    token, logq, parent = arrays["tree_token"], arrays["tree_logq"], arrays.wide("tree_parent")
+    order = np.argsort(parent, axis=1, kind="stable")
+    values = np.take_along_axis(logq, order, axis=1)
+    rising = _of_siblings(values[:, 1:] > values[:, :-1], parent, order)
+    arrays.refuse_where(rising, "tree_logq", "at most that of the sibling before it")
+    rows, nodes = parent.shape
+    start = np.arange(rows)[:, None] * (nodes + 1)  # groups of a row: the root's, each node's
+    used = parent != PADDING
+    group = start + np.where(used, parent, 0) + 1
+    mass = np.where(used, np.exp(logq, dtype=np.float32), 0)
+    total = np.bincount(group.ravel(), mass.ravel(), rows * (nodes + 1))
+    most = most_mass(np.bincount(group.ravel(), used.ravel(), rows * (nodes + 1)))
+    arrays.refuse_where(
+        used & (total > most)[group],
+        "tree_logq",
+        lambda i: (
+            f"siblings that add up to a probability of at most {most[group[i]]:.4g}, not "
+            f"{total[group[i]]:.4g}"
+        ),
     )
+    order = np.lexsort((token, parent), axis=1)
+    ids = np.take_along_axis(token, order, axis=1)
+    twice = _of_siblings(ids[:, 1:] == ids[:, :-1], parent, order)
+    arrays.refuse_where(twice, "tree_token", "a token no earlier sibling has")
 
 
-def _check_endings(meta: dict[str, Any], arrays: Arrays, source: str) -> None:
-    """Output L-1 is an end-of-sequence token or the max_new_tokens cut, and no earlier one is."""
-    limit = meta["generation"]["max_new_tokens"]
-    length = arrays["output_len"].astype(np.int64)
-    fail_where(length > limit, length, "output_len", source, f"at most max_new_tokens {limit}")
-    eos = meta["eos_token"]
-    if eos is None or meta["generation"].get("ignore_eos", False):
-        return
-    tokens = arrays["tokens"]
-    is_eos = np.isin(tokens, eos)
-    early = np.zeros(len(tokens), dtype=bool)
-    early[arrays["anchor_pos"]] = is_eos[arrays["anchor_pos"]]
-    fail_where(early, tokens, "tokens", source, "no end-of-sequence token before the last output")
-    last = arrays["seq_offset"][:-1].astype(np.int64) + arrays["prompt_len"] + length - 1
-    unfinished = ~is_eos[last] & (length < limit)
-    accepted = f"{limit} (max_new_tokens), as the last output is not eos_token {eos}"
-    fail_where(unfinished, length, "output_len", source, accepted)
+def _of_siblings(bad: np.ndarray, parent: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """Flags of entries 1.. of the reordered rows that are siblings of those before them.
+
+    They are given back in their own places.
+    """
+    grouped = np.take_along_axis(parent, order, axis=1)
+    siblings = (grouped[:, 1:] == grouped[:, :-1]) & (grouped[:, 1:] != PADDING)
+    flags = np.zeros(order.shape, dtype=bool)
+    np.put_along_axis(flags, order[:, 1:], bad & siblings, axis=1)
+    return flags
