@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from traces.common.table import Table, render
 from traces.recordings.recording import Recording, row_blocks
 from traces.recordings.schema import NEAR_TIE, SPLITS
 
@@ -13,7 +14,8 @@ def describe(recording: Recording) -> str:
     sections = [_facts(recording), _split_counts(recording)]
     if recording.encoding == "pool":
         sections.append(_pool_coverage(recording))
-    return "\n\n".join(_aligned(rows) for rows in sections)
+    tables = [Table(rows[0], rows[1:], align="l" * len(rows[0])) for rows in sections]
+    return render(tables, "table").rstrip()
 
 
 def one_line(recording: Recording) -> str:
@@ -105,10 +107,3 @@ def _pool_coverage(recording: Recording) -> list[list[str]]:
     for depth in range(recording.depths):
         rows.append([str(depth + 1), f"{first[depth]:.3f}", f"{pooled[depth]:.3f}"])
     return [*rows, ["all", f"{first.mean():.3f}", f"{pooled.mean():.3f}"]]
-
-
-def _aligned(rows: list[list[str]]) -> str:
-    columns = max(len(row) for row in rows)
-    widths = [max(len(row[c]) for row in rows if c < len(row)) for c in range(columns)]
-    padded = ("  ".join(cell.ljust(widths[c]) for c, cell in enumerate(row)) for row in rows)
-    return "\n".join(line.rstrip() for line in padded)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -19,6 +19,7 @@ from simulator.engine.run import prepare, simulate
 from simulator.engine.settings import read_settings
 from simulator.results.summary import summarise
 from simulator.studies.runs import check_closed_loop, fair_requests, load_shared
+from traces.common.table import Table, render
 from traces.recordings.recording import Recording
 
 NONE = "-"  # where there is no value
@@ -81,22 +82,12 @@ def setting(cfg: Mapping[str, Any]) -> str:
 # ---------------- Text in columns.
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """Lines of a table: two blanks between columns, the first to the left, the others to the right.
-
-    heads: a title per column; a line break in one gives two lines of titles.
-    """
-    split = [head.split("\n") for head in heads]
-    tall = max(len(parts) for parts in split)
-    titles = [[""] * (tall - len(parts)) + parts for parts in split]
-    body = [*map(list, zip(*titles, strict=True)), *map(list, rows)]
-    width = [max(len(row[i]) for row in body) for i in range(len(heads))]
-    for row in body:
-        cells = [row[0].ljust(width[0]), *(c.rjust(w) for c, w in zip(row[1:], width[1:]))]
-        yield "  ".join(cells).rstrip()
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Lines of a table; a line break in a title gives two lines of titles."""
+    return render([Table(heads, [list(row) for row in rows])], "table").splitlines()
 
 
-def listed(columns: Mapping[str, Callable[[Any], str]], found: Iterable[Any]) -> Iterator[str]:
+def listed(columns: Mapping[str, Callable[[Any], str]], found: Iterable[Any]) -> list[str]:
     """The table with a row for each found: by title, what a column says of it."""
     return table(list(columns), ([cell(one) for cell in columns.values()] for one in found))
 
