@@ -18,7 +18,7 @@ from simulator.policies.cast import Cast
 from simulator.policies.shared.stop_rules import first_stop_widths
 from simulator.studies.claims import loads, rounds
 from simulator.studies.claims.arms import Staircase, Uniform
-from simulator.studies.claims.verdict import (
+from simulator.studies.claims.claims import (
     Claim,
     Comparison,
     Row,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from simulator.studies.contest.entrants import Entrant
-from simulator.studies.contest.ranking import Place, Ranking, number_of, without_drafts
+from simulator.studies.contest.recommend import Place, Ranking, number_of, without_drafts
 from simulator.studies.contest.scores import Score, against
 from simulator.studies.runs import Result
 from tests.studies_cases import closed_loop as closed

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from simulator.studies.claims.claims import BATCHED, THETAS, Bench
+from simulator.studies.claims.claims import BATCHED, THETAS, Bench, Comparison, Side, Where
 from simulator.studies.claims.rounds import nearest_width
-from simulator.studies.claims.verdict import Comparison, Side, Where
 from simulator.studies.options import one_theta, policy_node
 from simulator.studies.runs import Result
 from simulator.studies.settings import MOST_CLIENTS

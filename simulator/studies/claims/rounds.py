@@ -10,8 +10,7 @@ import numpy as np
 from simulator.orders.replay import replay
 from simulator.orders.specs import BestFirstOrder, Order
 from simulator.orders.table import OrderTable
-from simulator.studies.claims.claims import Bench
-from simulator.studies.claims.verdict import Comparison, Side, Where
+from simulator.studies.claims.claims import Bench, Comparison, Side, Where
 from traces.common.intervals import Sums, log_ratios, prompts_of, resampled
 
 BUDGETS = (7, 15, 31, 63, 127)

@@ -11,15 +11,19 @@ from typing import Any
 
 from simulator.engine.inputs import load_recording
 from simulator.studies.claims import loads, rounds
-from simulator.studies.claims.claims import CLAIMS, SPLIT, Bench, ClaimsPlan, read_plan
-from simulator.studies.claims.verdict import (
+from simulator.studies.claims.claims import (
+    CLAIMS,
     CONFIRMED,
     REFUTED,
+    SPLIT,
     UNDECIDED,
+    Bench,
     Claim,
+    ClaimsPlan,
     Comparison,
     Row,
     overall,
+    read_plan,
     rows_of,
 )
 from simulator.studies.report import (
