@@ -59,13 +59,6 @@ def summary_of(path: Path) -> dict:
     return json.loads((path / "summary.json").read_text())
 
 
-@pytest.fixture(scope="module")
-def prompts_file(folder) -> Path:
-    path = folder / "prompts.jsonl"
-    path.write_text("\n\n".join(json.dumps(line) for line in LINES) + "\n")
-    return path
-
-
 def test_texts_are_those_of_plain_decoding(pair, runs):
     corpus = corpus_prompts(pair, ("arithmetic", "report"), 30, 20_261)
     plain = {}
@@ -139,21 +132,19 @@ def test_analysis_puts_live_runs_in_one_table(runs, capsys):
 def test_the_simulator_sends_the_same_requests(rate):
     recording = find_recording("small_semi_t0")
     sequences = recording.sequences_of("report")
-    settings = Settings(
-        max_concurrency=4, request_rate=rate, burstiness=0.5, num_prompts=150, seed=9
-    )
-    theirs = make_workload(settings, recording, sequences)
-    ours = make_workload(settings, None, sequences)
-    assert ours.sequence.tolist() == theirs.sequence.tolist()
+    load = {"max_concurrency": 4, "burstiness": 0.5, "num_prompts": 150, "seed": 9}
+    settings = Settings(request_rate=rate, **load)
+    ours, theirs = (make_workload(settings, one, sequences) for one in (None, recording))
     assert ours.clients == theirs.clients
-    if rate < float("inf"):
-        assert ours.gap_s.tolist() == theirs.gap_s.tolist()
+    for name in ("sequence", "gap_s"):
+        np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name))
     assert not ours.warmup.any()
     assert not ours.first_output.any()
 
 
-def test_a_file_in_an_open_loop_writes_the_same_draws_whatever_the_policy(prompts_file, folder):
-    texts = []
+def test_a_file_in_an_open_loop_writes_the_same_draws_whatever_the_policy(folder):
+    prompts_file, texts = folder / "prompts.jsonl", []
+    prompts_file.write_text("\n\n".join(map(json.dumps, LINES)) + "\n")
     for policy, rate in (("autoregressive", "inf"), ("cast", "200")):
         path = folder / f"drawn_{policy}"
         words = ("temperature=1", "trace=small_semi_t1", "max_new_tokens=9", "burstiness=2")
@@ -172,22 +163,22 @@ def test_a_file_in_an_open_loop_writes_the_same_draws_whatever_the_policy(prompt
     assert (summary["request_rate"], summary["trace"]["prompts"]) == (200, str(prompts_file))
 
 
-def test_one_token_requests_have_no_round(folder):
-    path = folder / "one"
-    words = ("max_new_tokens=1", "num_prompts=5", "max_concurrency=4", DOMAINS)
+@pytest.mark.parametrize("ends", [False, True])
+def test_requests_of_one_token_have_no_round(pair, folder, monkeypatch, ends):
+    """Limited to it, or ended by it."""
+    if ends:
+        monkeypatch.setattr(pair.target, "eos_tokens", tuple(range(pair.target.vocab_size)))
+    path, tokens = folder / f"one{ends}", 12 if ends else 1
+    words = (f"max_new_tokens={tokens}", "num_prompts=5", "max_concurrency=4", DOMAINS)
     assert serve(f"output={path}", *words) == 0
-    assert [(line["tokens"], line["rounds"]) for line in lines_of(path)] == [(1, 0)] * 5
+    reason = "stop" if ends else "length"
+    found = [
+        [line[key] for key in ("tokens", "rounds", "finish_reason")] for line in lines_of(path)
+    ]
+    assert found == [[1, 0, reason]] * 5
     summary = summary_of(path)
     assert (summary["completed"], summary["mean_tpot_ms"]) == (5, None)
     assert (summary["window"]["kind"], summary["total_output_tokens"]) == ("whole run", 5)
-
-
-def test_a_first_token_that_ends_the_text(pair, folder, monkeypatch):
-    monkeypatch.setattr(pair.target, "eos_tokens", tuple(range(pair.target.vocab_size)))
-    path = folder / "eos"
-    assert serve(f"output={path}", *SHORT) == 0
-    assert {(line["tokens"], line["finish_reason"]) for line in lines_of(path)} == {(1, "stop")}
-    assert summary_of(path)["completed"] == 7
 
 
 def stop_after(monkeypatch, requests: int, error: BaseException) -> None:
@@ -202,28 +193,30 @@ def stop_after(monkeypatch, requests: int, error: BaseException) -> None:
     monkeypatch.setattr(OutputLog, "on_step", on_step)
 
 
-def test_an_interrupted_run_keeps_its_texts_alone(runs, folder, monkeypatch, capsys):
-    path = folder / "again"
+FULL = torch.OutOfMemoryError("CUDA out of memory. Tried 3 GiB.\nmore")
+LINE = "error: out of memory (CUDA out of memory. Tried 3 GiB.); "
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "start", "end"),
+    [(KeyboardInterrupt(), 130, "interrupted", ""), (FULL, 2, LINE, "accepted: ")],
+)
+def test_a_run_cut_short_keeps_its_texts_alone(
+    runs, folder, monkeypatch, capsys, error, status, start, end
+):
+    path = folder / f"again{status}"
     shutil.copytree(runs["cast"], path)  # a complete run was there before
-    stop_after(monkeypatch, 2, KeyboardInterrupt())
-    assert serve(f"output={path}", *SHORT, "seed=5") == 130
+    stop_after(monkeypatch, 2, error)
+    assert serve(f"output={path}", *SHORT, "seed=5") == status
     assert [file.name for file in path.iterdir()] == ["outputs.jsonl"]
     kept = lines_of(path)
     assert 2 <= len(kept) < 7
     assert len({line["request"] for line in kept}) == len(kept)
-    assert "interrupted" in capsys.readouterr().err
-
-
-def test_no_memory_is_one_line_and_keeps_the_texts(folder, monkeypatch, capsys):
-    path = folder / "memory"
-    stop_after(monkeypatch, 2, torch.OutOfMemoryError("CUDA out of memory. Tried 3 GiB.\nmore"))
-    assert serve(f"output={path}", *SHORT) == 2
     said = capsys.readouterr().err
-    assert said.startswith("error: out of memory (CUDA out of memory. Tried 3 GiB.); ")
-    done = len(lines_of(path))
-    assert f"{done} of 7 requests ended, kept in {path / 'outputs.jsonl'}; accepted: a" in said
+    assert said.startswith(start)
     assert said.count("\n") == 1
-    assert [file.name for file in path.iterdir()] == ["outputs.jsonl"]
+    if end:
+        assert f"{len(kept)} of 7 requests ended, kept in {path / 'outputs.jsonl'}; {end}" in said
 
 
 def test_a_run_that_ends_nothing_leaves_the_earlier_one(runs, monkeypatch):
