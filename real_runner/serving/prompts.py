@@ -21,7 +21,7 @@ from real_runner.engine.models import LivePair, TextCoder
 from real_runner.recording.record import SPLIT_PATTERN, RecordPlan
 from real_runner.recording.texts import Prompt
 from real_runner.serving.requests import Requests, check_fits
-from real_runner.settings import CORPUS_LICENSE, Count, LiveSettings, NotBlank
+from real_runner.settings import Count, LiveSettings, NotBlank
 from traces.common.errors import InputError, refusal
 from traces.common.json import loads
 from traces.common.settings import LARGEST_WHOLE, Many, Section, key, read, whole
@@ -160,24 +160,6 @@ def places(domain: np.ndarray) -> np.ndarray:
         found.append(seen[one])
         seen[one] += 1
     return np.array(found, np.int64)
-
-
-# ---------------- What is recorded.
-
-
-def record_plan(settings: LiveSettings) -> RecordPlan:
-    """How to record, from `size`, `record` and `prompts`; of a file it is called as the file is."""
-    record, chosen, file = settings.record, settings.corpus, settings.prompts
-    return RecordPlan(
-        domains=chosen.domains,
-        max_new_tokens=chosen.max_new_tokens,
-        temperatures=record.temperatures,
-        shard_mb=chosen.shard_mb,
-        text_license=CORPUS_LICENSE if file is None else record.license,
-        pool=record.pool,
-        seed=record.seed,
-        name=settings.size if file is None else Path(file).stem,
-    )
 
 
 def record_prompts(

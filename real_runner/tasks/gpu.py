@@ -66,11 +66,6 @@ class Step:
         partial = self.result.with_suffix(".partial.jsonl")
         return self.result.exists() and not partial.exists()
 
-    @property
-    def finishes(self) -> bool:
-        """Asked to leave the rest unmeasured: never more than one call."""
-        return self.words.get("probe.finish") == "true"
-
     def __str__(self) -> str:
         """With the command line of its task."""
         words = " ".join(f"{key}={value}" for key, value in self.words.items())
@@ -142,7 +137,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 print(f"{step.name}: done, in {step.result}", flush=True)
             continue
         status = step.call()
-        while verb == "all" and status == 0 and not (step.done or step.finishes):
+        once = verb != "all" or step.words.get("probe.finish") == "true"  # the rest stays undone
+        while not (once or status or step.done):
             status = step.call()
         if status or verb != "all":
             return status

@@ -8,10 +8,10 @@ from typing import Any
 
 import traces
 from real_runner.models.loading import load_live
-from real_runner.recording.record import corpus_prompts, record
+from real_runner.recording.record import RecordPlan, corpus_prompts, record
 from real_runner.recording.texts import Prompt
-from real_runner.serving.prompts import prompt_lines, record_plan, record_prompts
-from real_runner.settings import LiveSettings, make_folder
+from real_runner.serving.prompts import prompt_lines, record_prompts
+from real_runner.settings import CORPUS_LICENSE, LiveSettings, make_folder
 from real_runner.training.evaluate import evaluate
 from real_runner.training.task import train
 from traces.common.errors import InputError
@@ -27,7 +27,17 @@ def run_train(config: Mapping[str, Any], live: LiveSettings, log: Log) -> None:
 
 def run_record(config: Mapping[str, Any], live: LiveSettings, log: Log) -> None:
     """Record every drafter of the pair at every output position, into `output`."""
-    lines, plan = prompt_lines(live), record_plan(live)
+    lines, corpus, asked = prompt_lines(live), live.corpus, live.record
+    plan = RecordPlan(
+        domains=corpus.domains,
+        max_new_tokens=corpus.max_new_tokens,
+        temperatures=asked.temperatures,
+        shard_mb=corpus.shard_mb,
+        text_license=CORPUS_LICENSE if lines is None else asked.license,
+        pool=asked.pool,
+        seed=asked.seed,
+        name=live.size if lines is None else Path(live.prompts).stem,
+    )
     output = Path(live.output or f"record/{plan.name}")
     pair = load_live(config)
     drafted = pair.target.vocab_size - len(pair.target.banned_tokens)
@@ -42,7 +52,7 @@ def run_record(config: Mapping[str, Any], live: LiveSettings, log: Log) -> None:
     def prompts_at(temperature: float) -> list[Prompt]:
         if prompts is not None:
             return prompts
-        return corpus_prompts(pair, plan.domains, live.corpus.count(temperature), plan.seed)
+        return corpus_prompts(pair, plan.domains, corpus.count(temperature), plan.seed)
 
     make_folder(output)
     for path in record(pair, plan, prompts_at, output, log):
