@@ -30,26 +30,21 @@ MARKER = "<!-- example-profile -->"
 POLICIES = sorted(path.stem for path in (ROOT / "conf" / "policy").glob("*.yaml"))
 
 
-def section() -> str:
-    return README.read_text(encoding="utf-8").split(MARKER, 1)[1].split("\n## ", 1)[0]
-
-
-def files() -> dict[str, str]:
-    """The section's files: a name in backquotes, a colon at the line's end, a fenced block."""
-    found = re.findall(r"`(my_gpu[\w.]*)`[^`\n]*:\n\n```\w+\n(.*?)^```$", section(), re.S | re.M)
-    return dict(found)
+SECTION = README.read_text(encoding="utf-8").split(MARKER, 1)[1].split("\n## ", 1)[0]
+# a name in backquotes, a colon at the line's end, a fenced block
+FILES = dict(re.findall(r"`(my_gpu[\w.]*)`[^`\n]*:\n\n```\w+\n(.*?)^```$", SECTION, re.S | re.M))
 
 
 def command() -> list[str]:
     """The words behind `python -m simulator`."""
-    (line,) = re.findall(r"^```bash\n(.*?)\n```$", section(), re.S | re.M)
+    (line,) = re.findall(r"^```bash\n(.*?)\n```$", SECTION, re.S | re.M)
     assert line.startswith("python -m simulator ")
     return shlex.split(line)[3:]
 
 
 @pytest.fixture
 def copied(here) -> Path:
-    for name, text in files().items():
+    for name, text in FILES.items():
         (here / name).write_text(text)
     return here
 
@@ -68,8 +63,9 @@ def test_the_readmes_command_runs(copied, recorded):
 @pytest.mark.parametrize("batch", [1, 16])
 def test_the_readmes_plain_steps_cost_what_it_says(copied, recorded, batch):
     """One packed token at batch 1 is in the table, 16 of 16 requests as well."""
-    words = [*command(), "policy=autoregressive", f"trace={recorded}", f"max_concurrency={batch}"]
-    assert main([*words, f"num_prompts={6 * batch}", "hydra.run.dir=out"]) == 0
+    words = ["policy=autoregressive", f"trace={recorded}", f"max_concurrency={batch}"]
+    words += [f"num_prompts={6 * batch}", "hydra.run.dir=out"]
+    assert main([*command(), *words]) == 0
     step_ms = json.loads((copied / "out/summary.json").read_text())["step_ms"]["verify"]
     assert step_ms == pytest.approx({1: 9.0, 16: 9.6}[batch])
 

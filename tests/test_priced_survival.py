@@ -125,7 +125,9 @@ def test_the_step_limit_holds(lab):
 def test_late_requests_get_more_nodes(lab):
     policy = prepared(PricedSurvival(tpot_ms=5.0, price="ratio"), lab)
     step = step_of(lab, policy, 6)
-    step = replace(step, draft=replace(step.draft, **same_drafts(step.draft)))
+    names = ("score", "depth", "parent", "size")
+    first = {name: getattr(step.draft, name)[np.zeros(6, int)] for name in names}
+    step = replace(step, draft=replace(step.draft, **first))
     before = policy.allocate(step)
     assert np.ptp(before) <= 1  # the same drafts, no one late
     ids, one = np.arange(6), np.ones(6, np.int64)
@@ -134,12 +136,6 @@ def test_late_requests_get_more_nodes(lab):
         policy.observe(Outcome(0.02, 0.02, True, ids, one, one, tokens))
     after = policy.allocate(step)
     assert after[0] > after[1:].max()
-
-
-def same_drafts(draft):
-    """Every request has the first one's draft."""
-    rows = np.zeros(len(draft.size), int)
-    return {name: getattr(draft, name)[rows] for name in ("score", "depth", "parent", "size")}
 
 
 def test_padding_is_used(lab):
