@@ -1,4 +1,4 @@
-"""The server against queueing theory: Lindley's recursion and closed forms.
+"""The server against queueing theory: Lindley's recursion, closed forms, and closed loops.
 
 Waits are compared at the arrival rate and the moments of service that were drawn. The numbers of
 requests leave an error of 1 to 1.7 % (one standard deviation) with `mean_wait_s`.
@@ -20,7 +20,8 @@ from simulator.engine.fleet import Fleet
 from simulator.engine.settings import ServerSettings, Settings
 from simulator.results.facts import Facts
 from simulator.results.ledger import Ledger
-from tests.serving import STEP_S, Plain, accounts_of
+from simulator.results.window import find_window
+from tests.serving import STEP_S, ConstantCost, Plain, accounts_of, serve
 from tests.synthetic import make_geometric
 
 LOADS = {0.3: 90_000, 0.6: 50_000, 0.8: 40_000}  # requests
@@ -271,3 +272,63 @@ def test_routers_between_one_line_and_taking_turns():
     assert np.mean(each_s) == pytest.approx(expected_s, rel=0.03)
     line_s = erlang_c_wait_s(3, 1 / work.gap_s.mean(), service_rate)
     assert 1.05 * line_s < waits(shortest).mean() < 0.7 * waits(turns).mean()
+
+
+# ---------------------------------------------------------------- closed loops
+
+
+def texts_of_length(length: int, sequences: int = 4):
+    """Texts of `length` outputs behind prompts of 5 tokens."""
+    rng = np.random.default_rng(2)
+    return make_geometric(0.6, rng, sequences=sequences, length=length, depths=3)
+
+
+@pytest.mark.parametrize("slots", [1, 3, 8])
+@pytest.mark.parametrize("length", [2, 9, 40])
+@pytest.mark.parametrize("turns", [1, 3])
+def test_a_full_batch_decodes_a_token_per_slot_and_step(slots, length, turns):
+    """Constant step T, C slots, more clients or as many: C / T tokens per second, exactly."""
+    load = {"max_concurrency": turns * slots, "num_prompts": 8 * turns * slots}
+    facts = serve(texts_of_length(length), Plain(), **load, max_num_seqs=slots)
+    window = find_window(facts)
+    inside = window.steps(facts)
+    assert window.seconds > 0
+    assert facts.steps["committed"][inside].sum() / window.seconds == slots / STEP_S
+
+
+@pytest.mark.parametrize("slots", [1, 3, 8])
+@pytest.mark.parametrize("length", [2, 9, 40])
+@pytest.mark.parametrize("turns", [1, 3])
+def test_slots_turn_over_in_one_period(slots, length, turns):
+    """C slots, prompts that hold up the batch for P each: a period of (L - 1) T + C P, exactly.
+
+    Every slot writes a text per period. With m C clients a request stays m periods (machine
+    repair at full use; interactive response time law: R = clients / throughput).
+    """
+    prompt_token_s = STEP_S / 16
+    cost = ConstantCost(prompt_token_s=prompt_token_s)
+    clients = turns * slots
+    load = {"max_concurrency": clients, "num_prompts": (6 + turns) * clients}
+    facts = serve(texts_of_length(length), Plain(), cost, **load, max_num_seqs=slots)
+    period_s = (length - 1) * STEP_S + slots * 5 * prompt_token_s
+    window = find_window(facts)
+    steps, requests = facts.steps, facts.requests
+    # Behind the first texts of every slot, which start in the middle, and before clients go away.
+    begin_s, last_s = requests["finish_s"][2 * clients], requests["arrival_s"].max()
+    steady = (steps["time_s"] >= begin_s) & (steps["time_s"] <= last_s)
+    time_s = steps["time_s"][steady]
+    assert len(time_s) > 2 * (length - 1)
+    assert set(time_s[length - 1 :] - time_s[: 1 - length]) == {period_s}
+    inside = window.requests(facts) & (requests["arrival_s"] >= begin_s)
+    assert np.count_nonzero(inside) > clients
+    assert set((requests["finish_s"] - requests["arrival_s"])[inside]) == {turns * period_s}
+
+
+def test_replicas_share_the_clients_work():
+    """Two replicas of two slots, taking turns: 2 x 2 / T tokens per second."""
+    rules = ServerSettings(max_num_seqs=2, replicas=2)
+    load = {"max_concurrency": 8, "num_prompts": 96}
+    facts = serve(texts_of_length(20), Plain(), **load, server=rules)
+    window = find_window(facts)
+    committed = facts.steps["committed"][window.steps(facts)].sum()
+    assert committed / window.seconds == pytest.approx(4 / STEP_S, rel=0.02)
