@@ -19,7 +19,6 @@ import pytest
 
 from simulator.cli.main import main as simulate
 from simulator.cli.overrides import overrides_of
-from simulator.cost import read_profile
 from simulator.policies.loading import make_policy
 from simulator.studies.contest.entrants import read_rivals
 from tests.fuzz.formats import BOMBS
@@ -28,7 +27,6 @@ from tests.synthetic import make_pool
 from traces.common.errors import InputError
 from traces.common.json import DEEPEST, loads, read_json
 from traces.common.yaml import load_yaml
-from traces.profiles.profile import known_profiles
 from traces.recordings.files import read_recording, write_recording
 
 ROOT = Path(__file__).parents[1]
@@ -219,15 +217,6 @@ def test_a_latency_file_says_plain_things_alone(tmp_path, text):
     (tmp_path / "x.yaml").write_text(text)
     with pytest.raises(InputError, match=r"x\.yaml: "):
         overrides_of(str(tmp_path / "x.yaml"))
-
-
-def test_a_summary_names_shipped_profiles_alone(tmp_path):
-    make_profile(tmp_path)
-    with chdir(tmp_path):
-        assert read_profile("toy.csv").name == "toy"
-        for name in ("toy", "toy.csv", str(tmp_path / "toy"), "../latency/b300", "b300.draft", ""):
-            assert name not in known_profiles()
-    assert "b300" in known_profiles()
 
 
 def test_policies_of_a_file_of_rivals_stay_below_it(tree, monkeypatch):

@@ -337,20 +337,21 @@ def test_points_files_are_checked(here):
         assert "accepted" in str(raised.value)
 
 
-def test_nothing_heavy_is_loaded(here):
-    code = "import traces, traces.app, sys; print(*sys.modules)"
+@pytest.mark.parametrize(
+    ("modules", "without"),
+    [
+        ("traces", {"traces.importers", "simulator", "torch"}),
+        ("traces.app", {"simulator", "analysis", "real_runner", "torch", "matplotlib", "pandas"}),
+        ("traces.workloads", {"simulator", "tokenizers", "torch", "transformers", "pandas"}),
+    ],
+)
+def test_nothing_heavy_is_loaded(modules, without):
+    code = f"import {modules}, sys; print(*sys.modules)"
     root = Path(__file__).parents[1]
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True)
     loaded = set(done.stdout.split())
-    assert "traces.importers.cast_log" in loaded
-    assert not loaded & {"torch", "matplotlib", "simulator"}
-    light = subprocess.run(
-        [sys.executable, "-c", "import traces, sys; print(*sys.modules)"],
-        cwd=root,
-        capture_output=True,
-        text=True,
-    )
-    assert "traces.importers" not in light.stdout.split()
+    assert modules in loaded, done.stderr
+    assert not loaded & without
 
 
 # ---------------------------------------------------------------- objectives of goodput

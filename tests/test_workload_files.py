@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import tracemalloc
 from pathlib import Path
 
@@ -13,7 +11,7 @@ import pytest
 
 from tests.workload_texts import AZURE, BURSTGPT, MOONCAKE, OURS, SHAREGPT, TEXTS, write
 from traces import InputError
-from traces.workloads import FORMATS, Tally, open_workload, scaled
+from traces.workloads import Tally, open_workload, scaled
 
 ROOT = Path(__file__).parents[1]
 FAILED = "0 response tokens (a failed request)"
@@ -25,15 +23,27 @@ def only(file):
     return rows
 
 
-@pytest.mark.parametrize("format", FORMATS)
-def test_formats_are_told_apart_by_suffix_and_header(tmp_path, format):
+@pytest.mark.parametrize(
+    ("format", "unused"),
+    [
+        ("azure", []),
+        ("burstgpt", ["Model", "Total tokens", "Log Type"]),
+        ("mooncake", ["hash_ids"]),
+        ("sharegpt", ["id"]),
+        ("csv", []),
+    ],
+)
+def test_formats_are_told_apart_by_suffix_and_header(tmp_path, format, unused):
+    """Named, with a byte-order mark and without a suffix they are read alike."""
     name, text = TEXTS[format]
     rule = {"characters_per_token": 4} if format == "sharegpt" else {}
     path = write(tmp_path, name, text)
     file = open_workload(path, **rule)
     assert (file.path, file.format, file.has_times) == (path, format, format != "sharegpt")
-    named = open_workload(write(tmp_path, "no_suffix", text), format, **rule)
-    assert only(named).prompt_tokens.tolist() == only(file).prompt_tokens.tolist()
+    found, named = only(file), open_workload(write(tmp_path, "x", "\ufeff" + text), format, **rule)
+    assert only(named).prompt_tokens.tolist() == found.prompt_tokens.tolist()
+    assert only(named).line.tolist() == found.line.tolist()
+    assert scaled(file).report.describe()["columns_not_used"] == unused
 
 
 def test_azure(tmp_path):
@@ -164,36 +174,6 @@ def test_harmless_differences(tmp_path, text):
     assert rows.domain == ["math", "code"]
 
 
-@pytest.mark.parametrize("format", FORMATS)
-def test_a_byte_order_mark_changes_nothing(tmp_path, format):
-    name, text = TEXTS[format]
-    rule = {"characters_per_token": 4} if format == "sharegpt" else {}
-    found, marked = (
-        only(open_workload(write(tmp_path, f"{which}{name}", mark + text), **rule))
-        for which, mark in (("a", ""), ("b", "\ufeff"))
-    )
-    assert marked.prompt_tokens.tolist() == found.prompt_tokens.tolist()
-    assert marked.line.tolist() == found.line.tolist()
-
-
-@pytest.mark.parametrize(
-    ("format", "unused"),
-    [
-        ("azure", []),
-        ("burstgpt", ["Model", "Total tokens", "Log Type"]),
-        ("mooncake", ["hash_ids"]),
-        ("sharegpt", ["id"]),
-        ("csv", []),
-    ],
-)
-def test_what_is_not_read_is_in_the_report(tmp_path, format, unused):
-    name, text = TEXTS[format]
-    rule = {"characters_per_token": 4} if format == "sharegpt" else {}
-    played = scaled(open_workload(write(tmp_path, name, text), **rule))
-    assert sum(map(len, played)) > 0
-    assert played.report.describe()["columns_not_used"] == unused
-
-
 def test_the_report_of_a_wide_file_stays_short(tmp_path):
     header = "prompt_tokens,output_tokens," + ",".join(f"{'c' * 50}{i}" for i in range(1000))
     text = f"{header}\n1,1{',x' * 1000}\n"
@@ -229,15 +209,15 @@ def test_rows_are_read_only_as_far_as_they_are_asked_for(tmp_path):
 
 def write_azure(path: Path) -> int:
     row = "2023-11-16 18:15:46.6805900,374,44\n"
-    path.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + row * 100_000)
-    return 100_000
+    path.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + row * 60_000)
+    return 60_000
 
 
 def write_sharegpt(path: Path) -> int:
     turns = [{"from": "human", "value": "x" * 4000}, {"from": "gpt", "value": "y" * 4000}]
     with path.open("w") as out:
-        out.write("[" + ", ".join([json.dumps({"id": "a", "conversations": turns})] * 3000) + "]")
-    return 3000
+        out.write("[" + ", ".join([json.dumps({"id": "a", "conversations": turns})] * 2000) + "]")
+    return 2000
 
 
 @pytest.mark.parametrize("writer", [write_azure, write_sharegpt])
@@ -252,12 +232,4 @@ def test_memory_does_not_grow_with_the_file(tmp_path, writer):
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert peak < 5e6  # the texts of all rows take 15 MB and 24 MB
-
-
-def test_import_loads_nothing_heavy():
-    code = "import traces.workloads, sys; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    loaded = set(done.stdout.split())
-    assert "traces.workloads" in loaded, done.stderr
-    assert not loaded & {"tokenizers", "torch", "pandas", "simulator", "analysis", "real_runner"}
+    assert peak < 5e6  # the texts of all rows take 9 MB and 16 MB
