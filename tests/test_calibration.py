@@ -36,19 +36,11 @@ def test_published_map():
     """TreeSpark's constants for Qwen3-4B and their values to three decimals."""
     p = Platt(0.6684, -0.4587)(np.array([0.1, 0.2, 0.5, 0.9, 0.99]))
     assert np.round(p, 3).tolist() == [0.127, 0.200, 0.387, 0.733, 0.932]
-
-
-def test_identity_and_clamps():
     q = np.array([1e-12, 0.3, 0.999])
     np.testing.assert_allclose(Platt(1.0, 0.0)(q), q, rtol=1e-12)
     ends = Platt(1.0, 0.0)(np.array([0.0, 1.0]))
     assert ends[0] < 1e-200
     assert ends[1] == pytest.approx(1 - 1e-9, abs=1e-12)
-
-
-def _labels(q: np.ndarray, a: float, b: float, rng) -> np.ndarray:
-    z = a * np.log(q / (1 - q)) + b
-    return rng.random(len(q)) < 1 / (1 + np.exp(-z))
 
 
 def test_fit_zeroes_the_gradient_whatever_the_scale():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simulator.orders.families.scored_chain import ScoredChain
 from simulator.policies.adaptive_verification import AdaptiveVerification
 from simulator.policies.dspark import DSpark
 from tests.chain_steps import chain_step, staircase
@@ -87,19 +86,6 @@ def test_dspark_threshold_cuts_at_a_positions_own_confidence():
     policy = DSpark(threshold=0.50009)
     assert policy.allocate(chain_step(chains)).tolist() == [1, 0, 3]
     assert policy.near_threshold == 1
-
-
-def test_the_threshold_reads_the_heads_own_confidence():
-    recording = with_confidence(make_recording("hidden"))
-    lab = make_lab(recording)
-    policy = prepared(DSpark(threshold=0.5), lab)
-    assert policy.order == ScoredChain("confidence")
-    anchors = recording.anchors_of(split="report")[:6]
-    step = make_step(lab, policy.order, anchors)
-    confidence = np.exp(np.diff(step.draft.score, axis=1, prepend=0))
-    expected = [next((k for k, c in enumerate(row) if c < 0.5), 7) for row in confidence]
-    assert policy.allocate(step).tolist() == expected
-    assert prepared(DSpark(), lab).describe()["temperatures"] != [1.0] * 7
 
 
 def test_the_budget_follows_the_last_step_and_the_tokens_the_present_one():

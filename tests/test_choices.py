@@ -14,12 +14,12 @@ from simulator.engine.compiled.server import falling
 from simulator.orders.specs import BestFirstOrder
 from simulator.policies.shared import choices
 from simulator.policies.shared.choices import FIRST, RATE, WORTH, work_of
-from simulator.policies.shared.rules import ALL, RulePolicy, SharedBudget, Threshold, top_widths
+from simulator.policies.shared.rules import ALL, top_widths
 from simulator.policies.treespark import TreeSpark
 from simulator.policy import Draft, Step
-from tests.fast_cases import POLICIES, cost_of, fitted, tables_of
+from tests.fast_cases import cost_of, fitted, tables_of
 from tests.policy_lab import make_load
-from tests.synthetic import make_hidden, make_pool
+from tests.synthetic import make_hidden
 
 # ---------------------------------------------------------------- one budget over the batch
 
@@ -221,36 +221,6 @@ def world():
     return recording, tables_of(recording)
 
 
-def widths_of(rule, score: np.ndarray, size: np.ndarray) -> list[int]:
-    """A rule applied node by node."""
-    if isinstance(rule, Threshold):
-        rows = zip(score.tolist(), size.tolist(), strict=True)
-        return [sum(1 for value in row[:n] if value >= rule.log_theta) for row, n in rows]
-    if isinstance(rule, SharedBudget):
-        most = np.minimum(size, ALL if rule.most is None else rule.most)
-        return counted(merged(score, most)[: rule.nodes], len(score))
-    return [n if rule.width is None else min(n, rule.width) for n in size.tolist()]
-
-
-def agrees(policy: RulePolicy, recording, tables, rng, most: int = 24) -> None:
-    """Random steps: the widths that `allocate` gives are those of the rule."""
-    for batch in range(1, most + 1):
-        load, rule = make_load(batch), policy.rule(batch)
-        assert policy.plan(load) == rule.order
-        for _ in range(4 if rule.order is not None else 0):
-            table, at = tables(rule.order), rng.integers(0, recording.num_anchors, batch)
-            draft = Draft(table.score[at], table.depth[at], table.parent[at], table.size[at])
-            width = policy.allocate(Step(load, draft, rule.order, cost_of()))
-            assert width.tolist() == widths_of(rule, draft.score, draft.size)
-
-
-@pytest.mark.parametrize("name", [name for name in POLICIES if "priced" not in name])
-def test_policies_allocate_by_their_rules(world, name):
-    recording, tables = world
-    policy = fitted(POLICIES[name](), recording, cost_of(), 24, tables)
-    agrees(policy, recording, tables, np.random.default_rng(6))
-
-
 def test_near_thresholds_are_counted(world):
     recording, tables = world
     policy = fitted(TreeSpark(nodes=20), recording, cost_of(), 24, tables)
@@ -277,12 +247,3 @@ def test_rising_rows_of_a_table_are_seen(world):
     anchor = int(np.flatnonzero(table.size > 2)[-1])
     score[anchor, 1] = score[anchor, 0] + 1
     assert not falling(replace(table, score=score), at_once=7)
-
-
-def test_sampled_orders_have_rules_too():
-    recording = make_pool(
-        np.random.default_rng(8), sequences=9, depths=4, lengths=[12] * 9, temperature=0.7
-    )
-    tables = tables_of(recording)
-    policy = fitted(TreeSpark(nodes=15), recording, cost_of(), 24, tables)
-    agrees(policy, recording, tables, np.random.default_rng(9))

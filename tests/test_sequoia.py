@@ -128,10 +128,6 @@ def test_its_tree_is_verified_whole(policy):
     assert value == pytest.approx(policy._trees.tokens[layers, packed])
     step = make_step(lab, order, lab.recording.anchors_of(split="report")[:3])
     assert policy.allocate(step).tolist() == [packed - 1] * 3
-
-
-def test_what_it_says_about_itself(policy):
-    policy, _ = policy
     fit = policy.describe()
     assert list(fit["nodes_by_batch"]) == ["1", "2", "4", "8", "16"]
     assert fit["nodes_by_batch"]["4"] == policy.size_at(4)[0] - 1

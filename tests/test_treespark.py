@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from simulator.orders.specs import ChainOrder
 from simulator.policies.treespark import TreeSpark
 from simulator.policy import Lab
 from tests.policy_lab import (
-    DEPTHS,
     hand_step,
     make_lab,
     make_load,
@@ -66,18 +63,6 @@ def test_ending_the_order_at_theta_changes_no_width(lab, batch):
         assert plain.allocate(whole).tolist() == early.allocate(cut).tolist()
         assert plain.near_threshold == early.near_threshold
     assert lab.table(order).size.sum() < lab.table(plain.order).size.sum()
-
-
-def test_treespark_near_theta_one_is_almost_empty_and_not_the_chain(lab):
-    anchors = lab.recording.anchors_of(split="report")
-    tree = prepared(TreeSpark(ladder=at_theta(0.999)), lab)
-    chain = prepared(TreeSpark(ladder=[{"max_batch": None, "arm": "chain"}]), lab)
-    load = make_load(len(anchors))
-    assert tree.plan(load) == replace(tree.order, floor=math.log(0.999 - 1e-4))
-    assert chain.plan(load) == ChainOrder()
-    assert tree.allocate(make_step(lab, tree.order, anchors)).mean() < 1
-    whole = chain.allocate(make_step(lab, ChainOrder(), anchors))
-    assert set(whole.tolist()) == {DEPTHS}
 
 
 def test_treespark_admits_survival_equal_to_theta():
