@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import yaml
 
-from analysis.__main__ import main
 from simulator.cli.main import main as simulate
 from simulator.cli.overrides import normalised
 from simulator.cost import HostOverhead, StepCost, build_step_cost, find_profile
 from simulator.studies.host_terms.fit import fit_rounds
 from simulator.studies.host_terms.rounds import read_rounds
+from tests.figure_cases import printed, refused
 
 KNOWN = HostOverhead(
     round_s=2e-3, node_s=1e-5, tree_step_s=5e-4, plain_s=1e-3, request_s=1e-4, plain_request_s=2e-5
@@ -34,9 +34,7 @@ def engine_rounds(count=120, host=KNOWN, noise=0.0, profile="b300", seed=0) -> l
         packed = np.full(batch, width + 1)
         time = cost.step(packed, np.full(batch, 8192), drafted=width > 0, tree=tree)
         ms = time.total_s * 1e3 * float(np.exp(noise * rng.normal()))
-        rows.append({
-            "batch": batch, "width": width, "round_ms": ms, "committed": batch, "tree": int(tree),
-        })  # fmt: skip
+        rows.append(dict(zip(COLUMNS, (batch, width, ms, batch, int(tree)), strict=True)))
     return rows
 
 
@@ -55,19 +53,18 @@ def rounds(tmp_path) -> Path:
 
 def test_known_terms_come_back_and_price_a_simulation(rounds, here, recorded, capsys):
     out = here / "engine.yaml"
-    assert main(["cost", str(rounds), "--profile", "b300", "--out", str(out)]) == 0
-    printed = capsys.readouterr().out
-    assert "round_s" in printed
-    assert "84 rounds, judged on the other 36" in printed
+    said = printed(capsys, "cost", rounds, "--profile", "b300", "--out", out)
+    assert "round_s" in said
+    assert "84 rounds, judged on the other 36" in said
     node = yaml.safe_load(out.read_text())
-    for name in ("round_s", "node_s", "tree_step_s", "plain_s", "request_s", "plain_request_s"):
+    for name in KNOWN.changed():
         assert node["host"][name] == pytest.approx(getattr(KNOWN, name), rel=1e-4)
     assert build_step_cost(node).host.round_s == node["host"]["round_s"]
     assert node["provenance"]["rows"] == 120
     assert node["provenance"]["sha256"] == sha256(rounds.read_bytes()).hexdigest()
     assert node["provenance"]["held_out_p90_error"] < 1e-6
     again = here / "again" / "engine.yaml"
-    assert main(["cost", str(rounds), "--profile", "b300", "--out", str(again)]) == 0
+    printed(capsys, "cost", rounds, "--profile", "b300", "--out", again)
     assert again.read_bytes() == out.read_bytes()
     words = [f"trace={recorded}", "policy=fixed_chain", "policy.length=3", "max_concurrency=1"]
     more = [f"latency={out}", "latency.host.node_s=0.5", "num_prompts=4", "hydra.run.dir=out"]
@@ -117,17 +114,14 @@ def test_rounds_faster_than_the_profile_are_warned_of(tmp_path, capsys):
     path = written(tmp_path / "r.csv", rows, COLUMNS[:4])
     found = fit_rounds(read_rounds(path), "b300")
     assert (found.faster, found.faster_ratio) == (3, pytest.approx(0.5))
-    words = ["cost", str(path), "--profile", "b300", "--context", "8192"]
-    assert main(words) == 0
+    words = ["cost", path, "--profile", "b300", "--context", "8192"]
     said = "warning: 3 of 12 rounds were faster than the profile's draft and verify alone (in the"
-    assert said in capsys.readouterr().out
+    assert said in printed(capsys, *words)
     rows = [row | {"round_ms": row["round_ms"] * 2.2} for row in rows]
     assert fit_rounds(read_rounds(written(path, rows, COLUMNS[:4])), "b300").faster == 0
-    assert main(words) == 0
-    printed = capsys.readouterr().out
-    assert "warning" not in printed
-    assert "charged" in printed
-    assert "once per step that drafts" in printed
+    said = printed(capsys, *words)
+    assert "warning" not in said
+    assert "once per step that drafts" in said
 
 
 def test_optional_columns_count(tmp_path):
@@ -192,11 +186,9 @@ def test_bad_files_are_refused_in_one_line(tmp_path, capsys, text, message):
     path, out = tmp_path / "rounds.csv", tmp_path / "engine.yaml"
     if text is not None:
         path.write_bytes(text.encode("latin-1"))
-    assert main(["cost", str(path), "--profile", "b300", "--out", str(out)]) == 2
-    printed = capsys.readouterr()
-    assert (printed.out, printed.err.count("\n")) == ("", 1)
-    assert printed.err.startswith(f"error: {path}: ")
-    assert message in printed.err
+    error = refused(capsys, "cost", path, "--profile", "b300", "--out", out)
+    assert error.startswith(f"error: {path}: ")
+    assert message in error
     assert not out.exists()
 
 
@@ -211,18 +203,16 @@ def test_bad_files_are_refused_in_one_line(tmp_path, capsys, text, message):
     ],
 )
 def test_bad_options_are_refused(rounds, capsys, words, message):
-    assert main(["cost", str(rounds), *words]) == 2
-    assert message in capsys.readouterr().err
+    assert message in refused(capsys, "cost", rounds, *words)
 
 
 def test_a_run_folder_is_read(here, recorded, capsys):
     words = [f"trace={recorded}", "policy=fixed_chain", "max_concurrency=4", "num_prompts=40"]
     assert simulate([*words, "latency.host.round_s=0.003", "hydra.run.dir=out"]) == 0
-    capsys.readouterr()
-    assert main(["cost", "out", "--profile", "b300", "--context", "8192"]) == 0
-    assert main(["cost", "out", "--profile", "b300", "--out", "engine.yaml"]) == 0
+    printed(capsys, "cost", "out", "--profile", "b300", "--out", "engine.yaml")
     host = yaml.safe_load(Path("engine.yaml").read_text())["host"]
-    assert sum(host[name] for name in host if name == "round_s") == pytest.approx(3e-3, rel=1e-3)
+    assert host["round_s"] == pytest.approx(3e-3, rel=1e-3)
+    assert str(here) in refused(capsys, "cost", here, "--profile", "b300")  # no run in it
 
 
 # ---------------------------------------------------------------- latency=FILE.yaml
@@ -272,7 +262,7 @@ def test_bad_files_of_settings_are_refused(here, recorded, capsys, name, text, m
     if text is not None:
         Path("x.yaml").write_text(text)
     assert simulate([f"trace={recorded}", f"latency={name}", "hydra.run.dir=out"]) == 2
-    printed = capsys.readouterr().err
-    assert message in printed
-    assert printed.count("\n") == 1
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
     assert not Path("out").exists()
