@@ -59,12 +59,9 @@ class _Measured(Schema):
     @model_validator(mode="after")
     def _has_maps(self):
         for level, names in MAPS.items():
-            node = getattr(self, level)
+            own = getattr(self, level)
             for name in names:
-                if (
-                    node.ece.get(name) is None
-                    or not {name} <= node.bins.keys() & node.log_bins.keys()
-                ):
+                if own.ece.get(name) is None or name not in own.bins.keys() & own.log_bins.keys():
                     raise ValueError(f"lacks {level}.{name}: ece, bins and log_bins")
         return self
 
@@ -115,23 +112,24 @@ def read_reliability(path: Path, split: str | None = None) -> Reliability:
     if split not in known:
         has = ", ".join(known) or "none"
         raise InputError(f"{path}: no measurements of the {split} split, has {has}")
-    found = data.measured[split]
+    found, recording = data.measured[split], data.recording
     levels = {level: getattr(found, level) for level in MAPS}
+    curves = {
+        level: {
+            name: Curve(own.ece[name], _frame(own.bins[name]), _frame(own.log_bins[name]))
+            for name in MAPS[level]
+        }
+        for level, own in levels.items()
+    }
     return Reliability(
-        name=Path(data.recording.name).stem,
-        temperature=data.recording.temperature,
-        content_hash=data.recording.content_hash,
+        name=Path(recording.name).stem,
+        temperature=recording.temperature,
+        content_hash=recording.content_hash,
         nodes=data.order.nodes,
         split=split,
         anchors=found.anchors,
-        count={level: node.count for level, node in levels.items()},
-        curves={
-            level: {
-                name: Curve(node.ece[name], _frame(node.bins[name]), _frame(node.log_bins[name]))
-                for name in MAPS[level]
-            }
-            for level, node in levels.items()
-        },
+        count={level: own.count for level, own in levels.items()},
+        curves=curves,
     )
 
 

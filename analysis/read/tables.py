@@ -90,15 +90,12 @@ def _idle_s(path: Path, data: Mapping[str, Any], window, replicas: int) -> float
     kinds = {"arrival_s": SOME_SECONDS, "finish_s": SOME_SECONDS}
     kinds |= {"replica": WHOLE} if replicas > 1 else {}
     stays = read_frame(file, kinds, "the requests", data["num_prompts"])
-    own = stays["replica"] if replicas > 1 else pandas.Series(0, stays.index)
-    length_s = window[1] - window[0]
-    return sum(length_s - _covered_s(stays[own == one], *window) for one in range(replicas))
-
-
-def _covered_s(stays: pandas.DataFrame, low_s: float, high_s: float) -> float:
-    """Seconds from `low_s` to `high_s` in which at least one of the stays lasts."""
-    known = stays[["arrival_s", "finish_s"]].dropna()  # rejected requests never stay
-    known = known.clip(low_s, high_s).sort_values("arrival_s", kind="stable")
-    begin_s, end_s = known["arrival_s"].to_numpy(), known["finish_s"].to_numpy()
-    before = np.maximum.accumulate(np.append(low_s, end_s))[:-1]  # latest end of those before
-    return float((end_s - np.maximum(begin_s, before)).clip(0).sum())
+    idle_s, (low_s, high_s) = 0.0, window
+    for one in range(replicas):
+        own = stays[stays["replica"] == one] if replicas > 1 else stays
+        known = own[["arrival_s", "finish_s"]].dropna()  # rejected requests never stay
+        known = known.clip(low_s, high_s).sort_values("arrival_s", kind="stable")
+        begin_s, end_s = known["arrival_s"].to_numpy(), known["finish_s"].to_numpy()
+        before = np.maximum.accumulate(np.append(low_s, end_s))[:-1]  # latest end of those before
+        idle_s += high_s - low_s - float((end_s - np.maximum(begin_s, before)).clip(0).sum())
+    return idle_s

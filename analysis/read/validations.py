@@ -75,12 +75,22 @@ class _Validation(Schema):
 
     @model_validator(mode="after")
     def _fits(self):
+        """A value for each repeat, errors that are those of the values, and each cell once."""
         seen = set()
         for at, cell in enumerate(self.cells):
-            check_cell(cell.model_dump(), f"cells[{at}]", self.repeats)
+            data, where = cell.model_dump(), f"cells[{at}]"
+            measured = data["measured"]
+            for name, values in (measured | measured["step_ms"]).items():
+                if name != "step_ms" and len(values) != self.repeats:
+                    raise ValueError(
+                        f"{where}.measured: {len(values)} values of {name}, expected "
+                        f"{self.repeats}, one for each repeat"
+                    )
+            for metric in METRICS:
+                _check_error(data, metric, where)
             if (cell.policy, cell.concurrency) in seen:
                 raise ValueError(
-                    f"cells[{at}] is {cell.policy} at concurrency {cell.concurrency} once more, "
+                    f"{where} is {cell.policy} at concurrency {cell.concurrency} once more, "
                     "expected one cell for each"
                 )
             seen.add((cell.policy, cell.concurrency))
@@ -106,11 +116,15 @@ class Validation:
     @property
     def policies(self) -> list[str]:
         """Every policy once, in the order of tables."""
-        return sorted(set(self.cells["policy"]), key=lambda one: (policy_rank(one), one))
+        return sorted(set(self.cells["policy"]), key=_place)
 
     @property
     def concurrencies(self) -> list[int]:
         return sorted(set(self.cells["max_concurrency"]))
+
+
+def _place(policy: str) -> tuple[int, str]:
+    return policy_rank(policy), policy
 
 
 def find_validation(paths: Sequence[str | os.PathLike]) -> Path | None:
@@ -135,12 +149,8 @@ def read_validation(path: Path) -> Validation:
             f'{path}: format is {found!r}, expected "specdec-validation" (of runs name the folder)'
         )
     checked(_Validation, data, path)
-    cells = pandas.DataFrame(map(_record, data["cells"]))
-    place = cells["policy"].map(lambda one: (policy_rank(one), one))
-    cells = (
-        cells.assign(place=place).sort_values(["max_concurrency", "place"]).drop(columns="place")
-    )
-    return Validation(path, data, cells.reset_index(drop=True))
+    cells = sorted(data["cells"], key=lambda one: (one["concurrency"], _place(one["policy"])))
+    return Validation(path, data, pandas.DataFrame(map(_record, cells)))
 
 
 def _record(cell: Mapping[str, Any]) -> dict[str, Any]:
@@ -149,31 +159,17 @@ def _record(cell: Mapping[str, Any]) -> dict[str, Any]:
         "policy": cell["policy"],
         "requests_differing": cell["commits"]["differing"],
     }
-    names = {"output_throughput": "output_throughput", "median_tpot_ms": "median_tpot_ms"}
-    for name, key in (names | {f"{part}_ms": f"step_ms.{part}" for part in PARTS}).items():
-        measured, predicted = means(cell, key)
-        record |= {name: measured, f"{name}_predicted": predicted}
+    steps = {f"{part}_ms": f"step_ms.{part}" for part in PARTS}
+    for name, key in ({one: one for one in METRICS[:2]} | steps).items():
+        record[name], record[f"{name}_predicted"] = _means(cell, key)
         if name == "output_throughput":
             record["noise"] = float("nan") if cell.get("noise") is None else cell["noise"]
     return record | {f"{metric}_error": cell["error"][metric] for metric in METRICS}
 
 
-def check_cell(cell: Mapping[str, Any], where: str, repeats: int) -> None:
-    """ValueError unless there is a value for each repeat, and errors are those of the values."""
-    measured = cell["measured"]
-    for name, values in {**measured, **measured["step_ms"]}.items():
-        if name != "step_ms" and len(values) != repeats:
-            raise ValueError(
-                f"{where}.measured: {len(values)} values of {name}, expected {repeats}, one for "
-                "each repeat"
-            )
-    for metric in METRICS:
-        _check_error(cell, metric, where)
-
-
 def _check_error(cell: Mapping[str, Any], metric: str, where: str) -> None:
     """The written error must be the one between the written values: panels draw both."""
-    measured, predicted = means(cell, metric.replace("step_ms", "step_ms.total"))
+    measured, predicted = _means(cell, metric.replace("step_ms", "step_ms.total"))
     error, expected = cell["error"][metric], predicted / measured - 1
     if abs(error - expected) > _ROUNDING * (1 + abs(expected)):
         raise ValueError(
@@ -182,7 +178,7 @@ def _check_error(cell: Mapping[str, Any], metric: str, where: str) -> None:
         )
 
 
-def means(cell: Mapping[str, Any], name: str) -> tuple[float, float]:
+def _means(cell: Mapping[str, Any], name: str) -> tuple[float, float]:
     """Mean of measured, and predicted, at a dotted name."""
     measured, predicted = cell["measured"], cell["predicted"]
     for key in name.split("."):

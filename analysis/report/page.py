@@ -70,8 +70,10 @@ def page(content: Content) -> str:
     environment.globals |= {"colour": lambda label: look_of(policy_name(label)).colour}
     environment.filters["svg"] = _svg
     inputs = content.inputs
+    names = list(dict.fromkeys(one.title for one in inputs.comparisons))
+    more = f" and {len(names) - 2} more" if len(names) > 2 else ""
     return environment.get_template("page.html.j2").render(
-        title=content.title or _title(inputs),
+        title=content.title or "; ".join(names[:2]) + more or "Measurements",
         summary=_summary(inputs),
         settings=[_setting(content, one) for one in inputs.comparisons],
         others=[one for one in content.drawn if one.comparison is None],
@@ -96,12 +98,6 @@ def _svg(drawing: Drawing) -> str:
     return Markup(f"data:image/svg+xml;base64,{b64encode(out.getvalue()).decode('ascii')}")
 
 
-def _title(inputs: Inputs) -> str:
-    names = list(dict.fromkeys(one.title for one in inputs.comparisons))
-    more = f" and {len(names) - 2} more" if len(names) > 2 else ""
-    return "; ".join(names[:2]) + more or "Measurements"
-
-
 def _summary(inputs: Inputs) -> str:
     parts = []
     if inputs.comparisons:
@@ -124,13 +120,15 @@ def _setting(content: Content, one: Comparison) -> dict[str, Any]:
     """What the section of one setting shows."""
     several = len(content.inputs.comparisons) > 1
     configs = read_configs(one)
+    nodes = {"recording": one.trace, "latency": one.latency, "server": one.first.get("server")}
+    works = {str(data["workload"]) for data in one.runs["data"] if data.get("workload")}
     return {
         "title": one.title if several else "Comparison",
         "warnings": warnings(one),
         "figures": [drawing for drawing in content.drawn if drawing.comparison is one],
         "tables": tables(one, content.metrics),
         "facts": notes(one),
-        "provenance": list(_provenance(one)),
+        "provenance": [(name, _keys(node or {})) for name, node in nodes.items()],
         "content_hash": one.trace["content_hash"],
         "configs": [
             ("Shared by every run", _lines({key: [one] for key, one in configs.shared.items()})),
@@ -138,17 +136,13 @@ def _setting(content: Content, one: Comparison) -> dict[str, Any]:
         ],
         "without_file": configs.without_file,
         "runs": _runs(one),
-        "works": sorted(
-            {str(data["workload"]) for data in one.runs["data"] if data.get("workload")}
-        ),
+        "works": sorted(works),
     }
 
 
-def _provenance(one: Comparison) -> Iterator[tuple[str, Table]]:
-    nodes = {"recording": one.trace, "latency": one.latency, "server": one.first.get("server")}
-    for name, node in nodes.items():
-        rows = [[key, "" if value is None else str(value)] for key, value in (node or {}).items()]
-        yield name, Table(("key", "value"), sorted(rows), align="ll")
+def _keys(node: Mapping[str, Any]) -> Table:
+    rows = [[key, "" if value is None else str(value)] for key, value in node.items()]
+    return Table(("key", "value"), sorted(rows), align="ll")
 
 
 def _lines(values: Mapping[str, Sequence[str]]) -> str:
@@ -158,8 +152,7 @@ def _lines(values: Mapping[str, Sequence[str]]) -> str:
 
 def _runs(comparison: Comparison) -> Table:
     """Every run with its folder, below the one that holds them all."""
-    runs = comparison.runs
-    paths = [str(path.parent) for path in runs["path"]]
+    paths = [str(path.parent) for path in comparison.runs["path"]]
     root = os.path.commonpath(paths) if len(paths) > 1 else os.path.dirname(paths[0])
     rows = [
         [
@@ -171,7 +164,7 @@ def _runs(comparison: Comparison) -> Table:
             f"{run.output_throughput:.1f}",
             str(run.data.get("config_hash") or "")[:16],
         ]
-        for run in runs.itertuples()
+        for run in comparison.runs.itertuples()
     ]
     return Table(_RUN_COLUMNS, rows, align="lllrrrl")
 
@@ -197,11 +190,10 @@ def read_configs(comparison: Comparison) -> Configs:
     runs, missing = comparison.runs, 0
     found: list[tuple[str, Flat]] = []
     for label, path, data in zip(runs["label"], runs["path"], runs["data"], strict=True):
-        node = _of_folder(path.parent / CONFIG_FILE)
-        missing += node is None
-        if node is None:
-            node = {key: data[key] for key in _OF_SUMMARY if key in data}
-        found.append((label, dict(_flat(node))))
+        file = path.parent / CONFIG_FILE
+        missing += not file.is_file()
+        node = {key: data[key] for key in _OF_SUMMARY if key in data}
+        found.append((label, dict(_flat(_read(file) if file.is_file() else node))))
     apart = differing([flat for _, flat in found])
     own: dict[str, dict[str, set[str]]] = {label: {} for label in in_order(runs["label"])}
     for label, flat in found:
@@ -211,13 +203,11 @@ def read_configs(comparison: Comparison) -> Configs:
         label: {key: sorted(values, key=natural) for key, values in one.items()}
         for label, one in own.items()
     }
-    first = found[0][1]
-    return Configs({key: first[key] for key in first if key not in apart}, by_label, missing)
+    shared = {key: text for key, text in found[0][1].items() if key not in apart}
+    return Configs(shared, by_label, missing)
 
 
-def _of_folder(path: Path) -> Mapping[str, Any] | None:
-    if not path.is_file():
-        return None
+def _read(path: Path) -> Mapping[str, Any]:
     try:
         node = load_yaml(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
