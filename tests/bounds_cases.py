@@ -8,7 +8,7 @@ import numpy as np
 
 from simulator.cost import StepCost, find_profile
 from simulator.orders import ABSENT, ChainOrder, OrderTable
-from simulator.studies.bounds.options import BoundedTexts, Options
+from simulator.studies.bounds.lone import BoundedTexts, Options
 from tests.synthetic import make_hidden, make_pool
 from traces.profiles.tables import DraftRow, VerifyRow
 from traces.recordings.recording import Recording

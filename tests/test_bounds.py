@@ -11,21 +11,19 @@ from simulator.cost import StepCost, find_profile
 from simulator.cost.host import HostOverhead
 from simulator.orders import BestFirstOrder, ChainOrder, StaticOrder, build_order, replay
 from simulator.policies.checks import verifies_trees
-from simulator.studies.bounds.options import (
+from simulator.studies.bounds.lone import (
     BoundedTexts,
+    best_rounds,
+    best_schedule,
     breakpoints,
     free_options,
+    least_left,
     lone_prices,
     order_options,
     pool_prefix,
-    table_prefix,
-)
-from simulator.studies.bounds.schedule import (
-    best_rounds,
-    best_schedule,
-    least_left,
     price_of,
     ratio_rounds,
+    table_prefix,
 )
 from tests.bounds_cases import (
     all_texts,

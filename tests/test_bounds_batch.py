@@ -19,8 +19,14 @@ from simulator.studies.bounds.batched import (
     options_at,
     total_left,
 )
-from simulator.studies.bounds.options import breakpoints, free_options, order_options, pool_prefix
-from simulator.studies.bounds.schedule import best_schedule, least_left
+from simulator.studies.bounds.lone import (
+    best_schedule,
+    breakpoints,
+    free_options,
+    least_left,
+    order_options,
+    pool_prefix,
+)
 from tests.bounds_cases import all_texts, assert_steps_cover, drawn, random_profile
 from tests.serving import serve
 from tests.synthetic import make_geometric

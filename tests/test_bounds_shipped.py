@@ -12,14 +12,15 @@ from simulator.engine.inputs import load_recording
 from simulator.engine.run import load, prepare, simulate
 from simulator.results.window import find_window
 from simulator.studies.bounds import task as bounds_task
-from simulator.studies.bounds.options import (
+from simulator.studies.bounds.lone import (
     BoundedTexts,
+    best_schedule,
     free_options,
+    least_left,
     order_options,
     pool_prefix,
     table_prefix,
 )
-from simulator.studies.bounds.schedule import best_schedule, least_left
 from tests.bounds_cases import all_texts, assert_steps_cover, least_per_step
 from tests.test_bounds_batch import bound_of
 from traces.recordings.catalog import known_recordings

@@ -23,8 +23,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from simulator.cost import StepCost
-from simulator.studies.bounds.options import BoundedTexts, Options
-from simulator.studies.bounds.schedule import Schedule, best_schedule, least_left
+from simulator.studies.bounds.lone import BoundedTexts, Options, Schedule, best_schedule, least_left
 
 
 @dataclass(frozen=True, slots=True)

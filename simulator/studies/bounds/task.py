@@ -19,20 +19,18 @@ from simulator.policies.checks import verifies_trees
 from simulator.results.printing import short_path
 from simulator.results.summary import latency_facts, trace_facts, what_if_reason
 from simulator.studies.bounds.batched import batched_bound
-from simulator.studies.bounds.options import (
+from simulator.studies.bounds.lone import (
     BoundedTexts,
+    Schedule,
+    best_rounds,
+    best_schedule,
     breakpoints,
     free_options,
     order_options,
     pool_prefix,
-    table_prefix,
-)
-from simulator.studies.bounds.schedule import (
-    Schedule,
-    best_rounds,
-    best_schedule,
     price_of,
     ratio_rounds,
+    table_prefix,
 )
 from simulator.studies.report import digits, json_text, write_texts
 from simulator.studies.settings import Bounds
