@@ -34,8 +34,7 @@ def check(config: Mapping[str, Any]) -> None:
 
     Policies are fitted here, so that one that cannot be is refused before a sweep begins.
     """
-    check_keys(config)
-    module, own = _module(config), settled(config)
+    module, own = _read(config)
     if hasattr(module, "load"):
         module.load(own)
 
@@ -48,8 +47,7 @@ def perform(config: Mapping[str, Any], folder: Path, sweep: str | None = None) -
     Raises:
         InputError: bad input.
     """
-    check_keys(config)
-    module, own = _module(config), settled(config)
+    module, own = _read(config)
     if config.get("task", "run") == "run":
         return module.run(own, folder, sweep)
     module.run(own, folder)
@@ -57,5 +55,7 @@ def perform(config: Mapping[str, Any], folder: Path, sweep: str | None = None) -
     return False
 
 
-def _module(config: Mapping[str, Any]) -> Any:
-    return import_module(TASKS[config.get("task", "run")])
+def _read(config: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """The task's module, and the configuration, checked and settled."""
+    check_keys(config)
+    return import_module(TASKS[config.get("task", "run")]), settled(config)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,18 +27,8 @@ MAPS = {"edge": EDGE_MAPS, "path": EDGE_MAPS | {"isotonic": "isotonic"}}
 LEVELS = [(level, key, name) for level, maps in MAPS.items() for key, name in maps.items()]
 
 
-@dataclass(frozen=True, slots=True)
-class CalibrateRequest:
-    """What to fit on, with which trees, and where to save it."""
-
-    recording: Recording
-    nodes: int
-    branch: int
-    output: Path
-
-
-def load(cfg: Mapping[str, Any]) -> CalibrateRequest:
-    """Read and check the `trace` and `calibrate` nodes.
+def load(cfg: Mapping[str, Any]) -> tuple[Recording, Calibrate, Path]:
+    """Read and check the `trace` and `calibrate` nodes: what to fit on, how, and where to save it.
 
     Raises:
         InputError: a bad recording, tree, or a file that cannot or must not be written.
@@ -58,7 +47,7 @@ def load(cfg: Mapping[str, Any]) -> CalibrateRequest:
         raise InputError(f"calibrate.output {path} cannot be written; accepted: a usable path")
     if path.exists():
         _check_own(path, recording)
-    return CalibrateRequest(recording, asked.nodes, asked.branch, path)
+    return recording, asked, path
 
 
 def _check_own(path: Path, recording: Recording) -> None:
@@ -85,15 +74,14 @@ def run(cfg: Mapping[str, Any], folder: Path | None = None) -> None:
     from simulator.orders import order_table
     from simulator.policy import FITTING
 
-    request = load(cfg)
-    recording = request.recording
+    recording, asked, output = load(cfg)
     calibration = fit_calibration(
-        recording, lambda spec: order_table(spec, recording), request.nodes, request.branch
+        recording, lambda spec: order_table(spec, recording), asked.nodes, asked.branch
     )
     table = order_table(calibration.order, recording)
     splits = {split: recording.anchors_of(split) for split in FITTING}
     measured = {split: measure(calibration, table, a) for split, a in splits.items() if len(a)}
-    write_calibration(request.output, calibration, measured)
+    write_calibration(output, calibration, measured)
     a, b = calibration.platt
     rank, knots = calibration.edge_map.rank, len(calibration.path.sigma)
     print(
@@ -106,7 +94,7 @@ def run(cfg: Mapping[str, Any], folder: Path | None = None) -> None:
             f" nodes, {found['path']['count']} nodes, {found['path']['accepted']} accepted"
         )
     emit(_tables(measured), "table")
-    print(f"wrote {request.output}")
+    print(f"wrote {output}")
 
 
 def _tables(measured: Mapping[str, Mapping[str, Any]]) -> Iterator[Table]:
