@@ -33,6 +33,7 @@ TINY = [
 ]
 PROFILE, PARTIAL = Path("out/tiny.csv"), Path("out/tiny.partial.jsonl")
 CELLS = [StepCell(2, 8, 2), StepCell(2, 8, 4), StepCell(2, 8, 8), PrefillCell(5)]
+NAMES = [("step", 2, 8, 2), ("step", 2, 8, 4), ("step", 2, 8, 8), ("prefill", 5)]
 
 
 # ---- which cells
@@ -244,12 +245,10 @@ def test_a_profile_is_written_priced_and_says_where_it_comes_from(loaded, here, 
         f"tiny.{ending}" for ending in endings
     ]
     profile = read_profile(PROFILE)
-    entries = lines()[1:]
-    assert counted(entries) == {(*key(cell), index): 1 for cell in CELLS for index in (0, 1)}
-    cost = StepCost(profile)
+    cost, entries = StepCost(profile), visits().values()
     plain = cost.step(np.array([1, 1]), np.array([8, 8]), drafted=False, tree=False)
     assert plain.source == Source.MEASURED
-    medians = [np.median(times(entries, one)) for one in CELLS[:3]]
+    medians = [np.median(times(name)) for name in NAMES[:3]]
     assert plain.verify_s == pytest.approx(isotonic_regression(medians).x[0], abs=2e-9)
     drafted = cost.step(np.array([2, 2]), np.array([8, 8]), drafted=True, tree=True)
     assert drafted.source == Source.MEASURED
@@ -285,25 +284,20 @@ def test_a_profile_is_written_priced_and_says_where_it_comes_from(loaded, here, 
     assert what_if_reason(job) is None
 
 
-def times(entries, cell) -> list[float]:
-    found = [entry for entry in entries if (entry["kind"], *entry["cell"]) == key(cell)]
-    return [one for entry in found for one in entry["verify_s"]]
-
-
-def key(cell) -> tuple:
-    if isinstance(cell, PrefillCell):
-        return ("prefill", cell.tokens)
-    return ("step", cell.batch, cell.prefix, cell.total)
-
-
 def lines() -> list[dict]:
     return [json.loads(line) for line in PARTIAL.read_text().splitlines()]
 
 
-def counted(entries) -> dict:
-    """How often every (kind, cell, pass) was measured."""
-    found = [(entry["kind"], *entry["cell"], entry["pass"]) for entry in entries]
-    return {one: found.count(one) for one in found}
+def visits() -> dict[tuple, dict]:
+    """The line of every kind, cell and pass, each of which stands there once."""
+    found = {(one["kind"], *one["cell"], one["pass"]): one for one in lines()[1:]}
+    assert len(found) == len(lines()) - 1
+    assert set(found) == {(*name, index) for name in NAMES for index in (0, 1)}
+    return found
+
+
+def times(name: tuple) -> list[float]:
+    return [one for index in (0, 1) for one in visits()[(*name, index)]["verify_s"]]
 
 
 def interrupted_after(monkeypatch, count) -> list:
@@ -334,9 +328,7 @@ def test_an_interrupted_probe_goes_on(loaded, here, monkeypatch, capsys):
     assert main([*TINY, "probe.keep_samples=true"]) == 0
     assert len(seen) == 3
     assert "going on" in capsys.readouterr().out
-    entries = lines()[1:]
-    assert counted(entries) == {(*key(cell), index): 1 for cell in CELLS for index in (0, 1)}
-    assert [len(times(entries, cell)) for cell in CELLS[:3]] == [3, 3, 3]
+    assert [len(times(name)) for name in NAMES[:3]] == [3, 3, 3]
     PARTIAL.write_bytes(before)
     assert main(TINY) == 0
     assert not PARTIAL.exists()
