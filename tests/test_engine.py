@@ -18,7 +18,7 @@ from real_runner.engine.residual import make_verifier
 from real_runner.engine.walk import DrawAndMatch, GreedyMatch, Round, ban
 from real_runner.models.small.config import BANNED
 from real_runner.probing.shapes import random_pair
-from real_runner.serving.requests import Requests
+from real_runner.serving.prompts import Requests
 from real_runner.serving.server import LiveServer
 from simulator.engine.arrivals import Workload
 from simulator.orders import BestFirstOrder, ChainOrder

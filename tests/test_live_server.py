@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 from real_runner.engine.walk import Walk
 from real_runner.serving import server as server_module
 from real_runner.serving.arena import Served
-from real_runner.serving.requests import Requests
+from real_runner.serving.prompts import Requests
 from real_runner.serving.server import LiveServer
 from real_runner.tasks.validate import _fit_columns, deferred_tokens
 from simulator.engine.arrivals import Workload

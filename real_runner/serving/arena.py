@@ -16,7 +16,7 @@ from real_runner.engine.residual import make_verifier
 from real_runner.engine.walk import Verifier
 from real_runner.models.loading import chosen_drafter
 from real_runner.recording.record import RecordPlan, corpus_prompts, record_in_memory
-from real_runner.serving.requests import Requests, requests_of
+from real_runner.serving.prompts import Requests
 from real_runner.serving.server import LiveServer, OnEnd, OnStep
 from real_runner.settings import CORPUS_LICENSE, LiveSettings
 from simulator.cost import StepCost
@@ -70,7 +70,19 @@ class Arena:
     @cached_property
     def requests(self) -> Requests:
         """The recording's texts, to be written again."""
-        return requests_of(self.recording)
+        recording = self.recording
+        count = recording.num_sequences
+        seeds = recording.arrays.get("seq_request_seed", np.arange(count))
+        cap = recording.meta["generation"]["max_new_tokens"]
+        return Requests(
+            prompt=[recording.prompt_tokens(i).astype(np.int64) for i in range(count)],
+            seed=seeds.astype(np.int64),
+            max_new_tokens=np.full(count, cap),
+            domain=recording["domain"].astype(np.int64),
+            domains=recording.domains,
+            recorded=[recording.committed_tokens(i) for i in range(count)],
+            anchor_offset=recording.anchor_offset[:-1],
+        )
 
     def cut_tables(self, node: Mapping[str, Any], capacity: int) -> tuple[OrderTable, ...]:
         """A best-first order's table with one node more, which shows how close a cut was."""

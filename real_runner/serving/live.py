@@ -15,8 +15,7 @@ from real_runner.engine.residual import make_verifier
 from real_runner.models.loading import chosen_drafter, load_live
 from real_runner.recording.record import corpus_prompts
 from real_runner.serving.arena import Arena
-from real_runner.serving.prompts import PromptLine, requests_of_prompts
-from real_runner.serving.requests import Requests, check_fits
+from real_runner.serving.prompts import PromptLine, Requests, check_fits, requests_of_prompts
 from real_runner.settings import LiveSettings, choice
 from simulator.engine.arrivals import Workload
 from simulator.engine.inputs import load_cost, load_recording

@@ -1,8 +1,9 @@
-"""Prompts files: JSON Lines, one object a line, as benchmarks ship them.
+"""What a live run is asked: requests, and the prompts files that they are read from.
 
-The text of a line is its `prompt`, else its `question`, else the first of its `turns` (MT-Bench's
-question files have two; the second needs an answer to the first and is left out). A line may
-carry `domain` or `category`, `max_new_tokens` and `seed`; other keys are left alone.
+A prompts file is JSON Lines, one object a line, as benchmarks ship them. The text of a line is its
+`prompt`, else its `question`, else the first of its `turns` (MT-Bench's question files have two;
+the second needs an answer to the first and is left out). A line may carry `domain` or `category`,
+`max_new_tokens` and `seed`; other keys are left alone.
 """
 
 from __future__ import annotations
@@ -17,10 +18,9 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import AfterValidator, ConfigDict, Field
 
-from real_runner.engine.models import LivePair, TextCoder
+from real_runner.engine.models import LivePair, LiveTarget, TextCoder
 from real_runner.recording.record import SPLIT_PATTERN, RecordPlan
 from real_runner.recording.texts import Prompt
-from real_runner.serving.requests import Requests, check_fits
 from real_runner.settings import Count, LiveSettings, NotBlank
 from traces.common.errors import InputError, refusal
 from traces.common.json import loads
@@ -31,6 +31,52 @@ TEXTS = ("prompt", "question", "turns")
 DOMAINS = ("domain", "category")
 MOST_DOMAINS = 256  # of a recording
 _TEXTS = "prompt, question or turns"
+MARGIN = 32  # positions beyond a text that a tree or a block may take
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """S texts that the requests of a workload ask for."""
+
+    prompt: list[np.ndarray]  # S of (t,) int64
+    seed: np.ndarray  # (S,) keys of the draws
+    max_new_tokens: np.ndarray  # (S,)
+    domain: np.ndarray  # (S,) index into `domains`
+    domains: tuple[str, ...]
+    recorded: list[np.ndarray] | None = None  # outputs, for requests that start in the middle
+    anchor_offset: np.ndarray | None = None  # (S,) first anchor of the text in its recording
+
+    def __len__(self) -> int:
+        return len(self.prompt)
+
+    @property
+    def prompt_tokens(self) -> np.ndarray:
+        """(S,) lengths of the prompts."""
+        return np.array([len(prompt) for prompt in self.prompt], np.int64)
+
+    @property
+    def longest(self) -> int:
+        """Most tokens a request can hold."""
+        return int((self.prompt_tokens + self.max_new_tokens).max())
+
+
+def check_fits(requests: Requests, target: LiveTarget, names: list[str]) -> None:
+    """Refuse the first request that does not fit the target's context.
+
+    names: what to call each request in the message.
+    """
+    room = target.max_positions - MARGIN
+    for name, prompt, cap in zip(names, requests.prompt, requests.max_new_tokens, strict=True):
+        if len(prompt) + int(cap) > room:
+            raise InputError(
+                f"{name}: {len(prompt)} prompt tokens and max_new_tokens {cap}; accepted: together "
+                f"at most {room}, the context of {target.name} less {MARGIN} for drafts"
+            )
+        if not len(prompt):
+            raise InputError(f"{name}: the prompt has no token; accepted: at least one")
+
+
+# ---------------- Prompts files.
 
 
 @dataclass(frozen=True, slots=True)

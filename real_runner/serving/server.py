@@ -17,7 +17,7 @@ import numpy as np
 
 from real_runner.engine.clock import PHASES, PhaseClock
 from real_runner.engine.engine import Engine
-from real_runner.serving.requests import Requests
+from real_runner.serving.prompts import Requests
 from simulator.cost import Source, StepCost, StepTime
 from simulator.engine.arrivals import Workload
 from simulator.orders.specs import ChainOrder
