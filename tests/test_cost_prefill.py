@@ -43,7 +43,7 @@ def test_a_higher_efficiency_computes_faster_and_reads_the_same():
 def test_prefill_is_what_is_asked_for():
     assert (table().prefill, table().prefill_s(10)) == ("table", 3e-3)
     free = table(prefill="none")
-    assert (free.prefill, free.prefill_s(10), free.chunk_s(10, 10)) == ("none", 0, 0)
+    assert (free.prefill, free.prefill_s(10), free.chunks_s([(10, 10)])) == ("none", 0, 0)
     assert StepCost(find_profile(H100)).prefill == "none"
     assert modelled().prefill == "modelled"
 
@@ -89,7 +89,7 @@ def test_bad_prefills_are_refused(name, given, message):
 )
 def test_chunks_by_hand(start, tokens, alone, mixed):
     cost = table()
-    assert cost.chunk_s(start, tokens) == pytest.approx(alone * 1e-3)
+    assert cost.chunks_s([(start, tokens)]) == pytest.approx(alone * 1e-3)
     bare, with_chunk = (
         cost.step(np.array([4]), np.array([8192]), drafted=True, tree=False, chunks=chunks)
         for chunks in ((), ((start, tokens),))
@@ -129,7 +129,7 @@ def test_short_prompts_together_are_no_free_ride():
 
 def test_a_falling_table_gives_no_negative_chunk():
     cost = table((PrefillRow(10, 4.0), PrefillRow(20, 3.0), PrefillRow(30, 3.5)))
-    assert cost.chunk_s(10, 10) == pytest.approx(4e-3)  # the fixed part alone
+    assert cost.chunks_s([(10, 10)]) == pytest.approx(4e-3)  # the fixed part alone
     one = np.ones(1, int)
     assert cost.step(one, one, drafted=False, tree=False, chunks=[(10, 10)]).chunk_s == 0
 
@@ -137,11 +137,11 @@ def test_a_falling_table_gives_no_negative_chunk():
 def test_a_prompt_in_chunks_takes_its_fixed_part_again():
     cost = modelled()
     whole, fixed = cost.prefill_s(4096), cost.prefill_s(1)
-    parts = sum(cost.chunk_s(start, 512) for start in range(0, 4096, 512))
+    parts = sum(cost.chunks_s([(start, 512)]) for start in range(0, 4096, 512))
     assert parts == pytest.approx(whole + 7 * fixed)
-    assert cost.chunk_s(0, 512) == cost.prefill_s(512)
+    assert cost.chunks_s([(0, 512)]) == cost.prefill_s(512)
     # A later chunk attends to more.
-    assert cost.chunk_s(3584, 512) > cost.chunk_s(512, 512)
+    assert cost.chunks_s([(3584, 512)]) > cost.chunks_s([(512, 512)])
 
 
 def test_overlapped_host_work_hides_under_chunks_too():
@@ -156,7 +156,7 @@ def test_overlapped_host_work_hides_under_chunks_too():
 def test_strict_refuses_chunks_beyond_the_table():
     cost = table(strict=True)
     with pytest.raises(InputError, match=r"\(strict\): prefill of 51 tokens; measured: up to 50"):
-        cost.chunk_s(40, 11)
+        cost.chunks_s([(40, 11)])
     one = np.ones(1, int)
     with pytest.raises(InputError, match="prefill of 51 tokens"):
         cost.step(one, 8192 * one, drafted=False, tree=False, chunks=[(1, 50)])

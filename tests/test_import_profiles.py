@@ -35,33 +35,32 @@ def refusal(capsys, format_name: str, content, *words: str) -> str:
     return importing.refusal(capsys, format_name, content, *SAID, *words, out="gpu.csv")
 
 
+def sizes(path: str = "gpu.csv") -> list[tuple]:
+    """Batch, KV prefix, packed tokens and milliseconds of a profile's verify rows."""
+    rows = read_profile(path).verify
+    return [(r.batch, r.kv_prefix_tokens, r.packed_tokens_total, r.verify_ms) for r in rows]
+
+
+def drafts(path: str = "gpu.csv") -> list[tuple]:
+    return [(r.batch, r.kv_prefix_tokens, r.draft_ms) for r in read_profile(path).draft]
+
+
 def test_single_probe(here):
     assert imported("cast-probe", SINGLE) == 0
-    profile = read_profile("gpu.csv")
-    found = [
-        (r.batch, r.kv_prefix_tokens, r.packed_tokens_total, r.verify_ms, r.captured)
-        for r in profile.verify
-    ]
-    assert found == [
-        (1, 512, 1, 27.0, False),
-        (1, 1024, 1, 28.0, False),
-        (1, 1024, 16, 30.5, False),
-    ]
-    # one number, held at the smallest prefix
-    assert [(r.batch, r.kv_prefix_tokens, r.draft_ms) for r in profile.draft] == [(1, 512, 3.75)]
-    header = profile.header
+    assert sizes() == [(1, 512, 1, 27.0), (1, 1024, 1, 28.0), (1, 1024, 16, 30.5)]
+    assert not any(row.captured for row in read_profile("gpu.csv").verify)
+    assert drafts() == [(1, 512, 3.75)]  # one number, held at the smallest prefix
+    header = read_profile("gpu.csv").header
     assert (header.hardware, header.model, header.num_gpus) == ("H100", "some-8b", 1)
     assert (header.dtype, header.kind, header.engine) == ("bfloat16", "measured", "eager")
     assert header.fixed == {"batch": 1}
-    assert set(header.model_shape.model_dump().values()) == {None}
+    assert set(header.model_shape.values()) == {None}
     assert header.compute_ms_per_token is None
 
 
 def test_single_probe_with_a_draft_time_for_every_prefix(here, capsys):
-    drafts = {"512": 3.5, "1024": 4.0}
-    assert imported("cast-probe", SINGLE | {"draft_ms": drafts}) == 0
-    rows = read_profile("gpu.csv").draft
-    assert [(r.kv_prefix_tokens, r.draft_ms) for r in rows] == [(512, 3.5), (1024, 4.0)]
+    assert imported("cast-probe", SINGLE | {"draft_ms": {"512": 3.5, "1024": 4.0}}) == 0
+    assert drafts() == [(1, 512, 3.5), (1, 1024, 4.0)]
     assert "draft times at every KV prefix" not in capsys.readouterr().out
 
 
@@ -69,17 +68,9 @@ def test_batched_keys_are_nodes(here, capsys):
     """Draft nodes: one packed token more for each request, the root."""
     words = ["--context", "1024", "--draft-ms", "2:2.5,8:4"]
     assert imported("cast-probe", BATCHED, *words) == 0
-    profile = read_profile("gpu.csv")
-    found = [
-        (r.batch, r.kv_prefix_tokens, r.packed_tokens_total, r.verify_ms) for r in profile.verify
-    ]
-    assert found == [
-        (2, 1024, 2 * 16, 33.0),
-        (8, 1024, 8 * 1, 31.0),
-        (8, 1024, 8 * 16, 40.25),
-    ]
-    assert [(r.batch, r.draft_ms) for r in profile.draft] == [(2, 2.5), (8, 4.0)]
-    assert profile.header.fixed == {"kv_prefix_tokens": 1024}
+    assert sizes() == [(2, 1024, 2 * 16, 33.0), (8, 1024, 8, 31.0), (8, 1024, 8 * 16, 40.25)]
+    assert drafts() == [(2, 1024, 2.5), (8, 1024, 4.0)]
+    assert read_profile("gpu.csv").header.fixed == {"kv_prefix_tokens": 1024}
     assert "keys are draft nodes" in capsys.readouterr().out
 
 
@@ -89,26 +80,22 @@ def test_single_and_batched_make_one_profile(here):
     files = ["single.json", "batched.json"]
     words = ["--out", "new/gpu.csv", *FACTS, "--source", "x", "--context", "1024"]
     assert main(["import", "cast-probe", *files, *words]) == 0
-    profile = read_profile("new/gpu.csv")
-    assert {row.batch for row in profile.verify} == {1, 2, 8}
-    assert "draft times at every batch" in profile.header.notes
-    assert [row.batch for row in profile.draft] == [1]
+    assert {batch for batch, *_ in sizes("new/gpu.csv")} == {1, 2, 8}
+    assert "draft times at every batch" in read_profile("new/gpu.csv").header.notes
+    assert [batch for batch, *_ in drafts("new/gpu.csv")] == [1]
 
 
 def test_a_batched_layout_inside_verify_ms(here):
     content = {"verify_ms": {"4": {"7": 20.0}}, "draft_ms": {"4": 2.0}}
     assert imported("cast-probe", content, "--layout", "batched", "--context", "64") == 0
-    (row,) = read_profile("gpu.csv").verify
-    assert (row.batch, row.packed_tokens_total, row.kv_prefix_tokens) == (4, 32, 64)
+    assert sizes() == [(4, 64, 32, 20.0)]
 
 
 def test_cost_model_keys_are_packed_tokens(here):
     words = ["--context", "512", "--draft-ms", "1.5"]
     assert imported("treespark-cost", {"1": {"1": 5.0, "7": 6.0}, "16": {"7": 9.0}}, *words) == 0
-    profile = read_profile("gpu.csv")
-    found = [(r.batch, r.packed_tokens_total, r.verify_ms) for r in profile.verify]
-    assert found == [(1, 1, 5.0), (1, 7, 6.0), (16, 16 * 7, 9.0)]
-    assert [(r.batch, r.draft_ms) for r in profile.draft] == [(1, 1.5), (16, 1.5)]
+    assert sizes() == [(1, 512, 1, 5.0), (1, 512, 7, 6.0), (16, 512, 16 * 7, 9.0)]
+    assert drafts() == [(1, 512, 1.5), (16, 512, 1.5)]
 
 
 def test_what_is_lacking_is_printed_and_carried(here, capsys):
@@ -194,13 +181,24 @@ def test_malformed_probes_are_named(here, capsys, content, said):
     assert said in line
 
 
-def test_malformed_batched_probes_and_cost_models(here, capsys):
-    at = ["--context", "64", "--draft-ms", "1"]
-    assert "key meta;" in refusal(capsys, "cast-probe", {"8": {"1": 3}, "meta": {}}, *at)
-    assert "8.1 is inf;" in refusal(capsys, "cast-probe", '{"8": {"1": 1e999}}', *at)
-    assert "key 1.0;" in refusal(capsys, "treespark-cost", {"1": {"0": 3}}, *at)
-    assert "key 0;" in refusal(capsys, "treespark-cost", {"0": {"1": 3}}, *at)
-    assert "1.1 is a list of 1;" in refusal(capsys, "treespark-cost", {"1": {"1": [3]}}, *at)
+AT = ("--context", "64", "--draft-ms", "1")
+
+
+@pytest.mark.parametrize(
+    ("format_name", "content", "said"),
+    [
+        ("cast-probe", {"8": {"1": 3}, "meta": {}}, "key meta;"),
+        ("cast-probe", '{"8": {"1": 1e999}}', "8.1 is inf;"),
+        ("cast-probe", BATCHED | {"gpu": "x"}, "accepted: "),  # every key is a size
+        ("treespark-cost", {"1": {"0": 3}}, "key 1.0;"),
+        ("treespark-cost", {"0": {"1": 3}}, "key 0;"),
+        ("treespark-cost", {"1": {"1": [3]}}, "1.1 is a list of 1;"),
+        ("treespark-cost", {"1": {"2": 3.0}, "gpu": "x"}, "accepted: "),
+        ("treespark-cost", {"1": {"2": 3.0, "gpu": "x"}}, "accepted: "),
+    ],
+)
+def test_malformed_batched_probes_and_cost_models(here, capsys, format_name, content, said):
+    assert said in refusal(capsys, format_name, content, *AT)
 
 
 @pytest.mark.parametrize("text", ["0", "x", "1:2,1:3", "1:", "nan", "-1", "inf", "1:2,", "0:1", ""])
@@ -261,11 +259,3 @@ def test_folders_in_the_place_of_a_file_are_named(here, capsys, ending):
     Path(f"gpu{ending}").mkdir()
     line = refusal(capsys, "cast-probe", SINGLE)
     assert line.startswith(f"error: --out is gpu.csv, and gpu{ending} a folder; accepted")
-
-
-def test_every_key_of_a_cost_model_is_a_size(here, capsys):
-    """So that none is left unused."""
-    words = ("--context", "64", "--draft-ms", "1")
-    for content in ({"1": {"2": 3.0}, "gpu": "x"}, {"1": {"2": 3.0, "gpu": "x"}}):
-        assert "accepted: " in refusal(capsys, "treespark-cost", content, *words)
-    assert "accepted: " in refusal(capsys, "cast-probe", BATCHED | {"gpu": "x"}, "--context", "64")

@@ -85,20 +85,9 @@ class HostOverhead(Section):
     )
 
 
-TERMS = (
-    "round_s",
-    "node_s",
-    "tree_step_s",
-    "plain_s",
-    "request_s",
-    "ordered_node_s",
-    "plain_request_s",
-    "fed_step_s",
-    "catch_up_token_s",
-)
-# Finer parts of what tree steps pay. bubble_s is not among them: it cannot be told from tree_step_s
-# in rounds, nor launch_s, which is no sum.
-TREE_TERMS = ("tree_request_s", "kv_move_token_s")
+# TREE_TERMS: finer parts of what tree steps pay. bubble_s is not among them: it cannot be told from
+# tree_step_s in rounds, nor launch_s, which is no sum.
+TERMS, TREE_TERMS = tuple(HostOverhead.model_fields)[:9], ("tree_request_s", "kv_move_token_s")
 
 
 def term_counts(

@@ -213,20 +213,17 @@ class StepCost:
         self._check_prompt(tokens)
         return self._prefill.at(tokens) * 1e-3
 
-    def chunk_s(self, start: int, tokens: int) -> float:
-        """Seconds of a pass over prompt tokens ``start`` to ``start + tokens`` alone.
+    def chunks_s(self, chunks: Sequence[tuple[int, int]]) -> float:
+        """Seconds of one pass over prompt tokens start to start + tokens of each chunk, alone.
 
         Raises:
             InputError: (strict) a prompt longer than the longest measured one.
         """
+        if len(chunks) > 1:
+            return self._prefill.fixed_ms * 1e-3 + self._chunks(chunks)[0]
+        ((start, tokens),) = chunks
         self._check_prompt(start + tokens)
         return self._prefill.alone_ms(start, tokens) * 1e-3
-
-    def chunks_s(self, chunks: Sequence[tuple[int, int]]) -> float:
-        """Seconds of one pass over (start, tokens) chunks of prompts, alone."""
-        if len(chunks) == 1:
-            return self.chunk_s(*chunks[0])
-        return self._prefill.fixed_ms * 1e-3 + self._chunks(chunks)[0]
 
     def verify_curve_s(
         self, batch: int, totals: np.ndarray, context: float, largest: np.ndarray | None = None

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from types import SimpleNamespace
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -75,17 +76,8 @@ class _Composed:
         return config
 
 
-class _NoCallbacks:
-    """Of Hydra's, which this project has none of."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return _nothing
-
-
 def _nothing(**_: Any) -> None:
-    """In place of a callback."""
+    """In place of Hydra's callbacks, which this project has none of."""
 
 
 def _performed(config: DictConfig) -> Answer:
@@ -99,8 +91,9 @@ def _by_plugin(plan: Plan, jobs: list[SweepJob]) -> list[Answer]:
     config = OmegaConf.masked_copy(plan.shared, ["hydra"])
     with open_dict(config.hydra):
         config.hydra.sweep.dir = os.path.abspath(plan.hydra.sweep.dir)
+    callbacks = SimpleNamespace(on_job_start=_nothing, on_job_end=_nothing)
     launcher = Plugins.instance().instantiate_launcher(
-        hydra_context=HydraContext(config_loader=_Composed(), callbacks=_NoCallbacks()),
+        hydra_context=HydraContext(config_loader=_Composed(), callbacks=callbacks),
         task_function=_performed,
         config=config,
     )

@@ -128,12 +128,6 @@ class Answer:
     failure: str | None = None  # a line, or the traceback of a fault of ours
     status: int = 0
 
-    def shown(self, name: str) -> str:
-        """The failure of the job of that name, for the terminal."""
-        if "\n" in self.failure:
-            return f"{self.failure.rstrip()}\nerror: {name}: see above"
-        return f"error: {name}: {self.failure}"
-
 
 def lost(why: str) -> Answer:
     """Of a job whose process ended without an answer."""

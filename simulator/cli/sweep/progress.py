@@ -78,7 +78,10 @@ class Sweep:
         if answer.failure is not None:
             self._failed += 1
             self.status = min(self.status or answer.status, answer.status)
-            print(answer.shown(job.name), file=sys.stderr, flush=True)
+            line = f"error: {job.name}: {answer.failure}"
+            if "\n" in answer.failure:  # a traceback
+                line = f"{answer.failure.rstrip()}\nerror: {job.name}: see above"
+            print(line, file=sys.stderr, flush=True)
             return
         print(answer.text, end="", file=self.out, flush=True)
         self._skipped += answer.skipped
