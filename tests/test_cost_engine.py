@@ -14,7 +14,6 @@ from simulator.cost import (
     LatencyProfile,
     Source,
     StepCost,
-    VerifyRow,
     build_step_cost,
     find_profile,
 )
@@ -22,6 +21,7 @@ from simulator.cost.price import host_s
 from simulator.policies.priced_survival.accounts import plain_step_s
 from traces.common.errors import InputError
 
+H100 = "h100_sxm_qwen3_8b_table5"
 # B300: 4 packed tokens take 5.162 ms, the draft of one request 0.883 ms.
 VERIFY_4, DRAFT_1 = 5.162, 0.883
 TREES = HostOverhead(
@@ -182,11 +182,11 @@ def test_padding_moves_dense_batches_over_the_cliff():
 
 def test_the_width_probe_shows_cliffs_and_a_strict_profile_keeps_them():
     cliff = [{"above": 16, "factor": 1.13}]
-    packed, ms = cost_of("h100_sxm_qwen3_8b_table5", cliffs=cliff).width_probe()
-    bare = cost_of("h100_sxm_qwen3_8b_table5").width_probe()[1]
+    packed, ms = cost_of(H100, cliffs=cliff).width_probe()
+    bare = cost_of(H100).width_probe()[1]
     assert packed.tolist() == [1, 4, 8, 16, 24, 32, 48, 64, 96, 128]
     assert ms == pytest.approx(bare * np.where(packed > 16, 1.13, 1))
-    strict = cost_of("h100_sxm_qwen3_8b_table5", cliffs=cliff, strict=True)
+    strict = cost_of(H100, cliffs=cliff, strict=True)
     assert step(strict, [24], 1024).verify_s == pytest.approx(bare[4] * 1.13e-3)
 
 
@@ -195,21 +195,19 @@ def test_the_width_probe_shows_cliffs_and_a_strict_profile_keeps_them():
 
 def test_an_eager_table_under_graphs_of_its_own():
     """Measured at 16 and 32: a graph of 24 costs what lies half-way, and 17 runs it."""
-    cost = cost_of("h100_sxm_qwen3_8b_table5", graph_sizes=[1, 16, 20, 32])
-    sixteen, thirty_two, forty_eight = 30.55591, None, 31.20871
-    table = cost_of("h100_sxm_qwen3_8b_table5")
-    sixteen = table.verify_s(1, 16, 1024)
-    thirty_two = table.verify_s(1, 32, 1024)
-    for total, executed, expected, source in [
-        (16, 16, sixteen, Source.MEASURED),
-        (17, 20, table.verify_s(1, 20, 1024), Source.INTERPOLATED),
-        (21, 32, thirty_two, Source.MEASURED),
-        (33, 33, table.verify_s(1, 33, 1024), Source.INTERPOLATED),
-        (48, 48, forty_eight * 1e-3, Source.MEASURED),
-        (256, 256, table.verify_s(1, 256, 1024), Source.MODELLED),
+    cost = cost_of(H100, graph_sizes=[1, 16, 20, 32])
+    table = cost_of(H100)
+    assert table.verify_s(1, 48, 1024) == pytest.approx(31.20871e-3)
+    for total, executed, source in [
+        (16, 16, Source.MEASURED),
+        (17, 20, Source.INTERPOLATED),
+        (21, 32, Source.MEASURED),
+        (33, 33, Source.INTERPOLATED),
+        (48, 48, Source.MEASURED),
+        (256, 256, Source.MODELLED),
     ]:
         answer = step(cost, [total], 1024, drafted=False, tree=False)
-        assert answer.verify_s == pytest.approx(expected, rel=1e-12)
+        assert answer.verify_s == pytest.approx(table.verify_s(1, executed, 1024), rel=1e-12)
         assert (answer.executed, answer.source) == (executed, source)
     totals = np.arange(1, 300)
     one = [cost.verify_s(1, int(total), 1024) for total in totals]
@@ -229,22 +227,17 @@ def test_fewer_graphs_than_were_measured_leave_the_eager_tail():
     assert cost.graph_sizes == (8, 64, 512)
 
 
-def test_a_table_of_graphs_alone_knows_nothing_above_the_last():
+def test_a_table_knows_nothing_above_its_last_graph():
     profile = find_profile("b300")
     rows = tuple(row for row in profile.verify if row.captured)
     bare = LatencyProfile("graphs", profile.header, rows, profile.draft)
     answer = step(StepCost(bare, graph_sizes=[16, 32]), [33], drafted=False)
     assert answer.verify_s == pytest.approx(6.827e-3)  # what it measured at 40
     assert answer.source == Source.MODELLED
-
-
-def test_graphs_beyond_the_table_are_modelled_and_refused_by_strict():
-    sizes = [64, 256]
-    answer = step(cost_of("h100_sxm_qwen3_8b_table5", graph_sizes=sizes), [65], 1024)
+    answer = step(cost_of(H100, graph_sizes=[64, 256]), [65], 1024)
     assert (answer.executed, answer.source) == (256, Source.MODELLED)
-    strict = cost_of("h100_sxm_qwen3_8b_table5", graph_sizes=sizes, strict=True)
     with pytest.raises(InputError, match="strict"):
-        step(strict, [65], 1024)
+        step(cost_of(H100, graph_sizes=[64, 256], strict=True), [65], 1024)
 
 
 def test_batches_are_padded_by_their_total():
@@ -268,10 +261,3 @@ def test_null_is_the_default():
     cost = build_step_cost({"profile": "b300", **dict.fromkeys(names)})
     assert cost.engine == cost_of().engine
     assert step(cost, [4]) == step(cost_of(), [4])
-
-
-def test_rows_of_a_profile_are_not_touched():
-    before = find_profile("b300")
-    cost = cost_of(graph_sizes=[2, 3], cliffs=[{"above": 1, "factor": 2}])
-    assert cost.profile == before
-    assert isinstance(cost.profile.verify[0], VerifyRow)

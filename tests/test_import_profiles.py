@@ -54,7 +54,7 @@ def test_single_probe(here):
     assert (header.hardware, header.model, header.num_gpus) == ("H100", "some-8b", 1)
     assert (header.dtype, header.kind, header.engine) == ("bfloat16", "measured", "eager")
     assert header.fixed == {"batch": 1}
-    assert set(header.model_shape.values()) == {None}
+    assert set(header.model_shape.model_dump().values()) == {None}
     assert header.compute_ms_per_token is None
 
 

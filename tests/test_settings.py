@@ -89,21 +89,34 @@ def outside(kind: dict[str, Any]) -> tuple[float, float]:
     return low, int(high) if kind["type"] == "integer" else high
 
 
-def line_of(path: str, value: Any) -> str:
-    """What is said about a configuration with this value; the task is one that reads the key."""
-    config = copy.deepcopy(defaults()) | {"latency": copy.deepcopy(ROOFLINE)}
+def changed(config: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
+    config = copy.deepcopy(config)
     *parts, last = path.split(".")
     node = config
     for part in parts:
         node = node[part]
     node[last] = value
-    config["task"] = parts[0] if parts and parts[0] in SECTIONS else config["task"]
+    return config
+
+
+def line_of(path: str, value: Any) -> str:
+    """What is said about a configuration with this value; the task is one that reads the key."""
+    config = changed(defaults() | {"latency": ROOFLINE}, path, value)
+    group = path.partition(".")[0]
+    config["task"] = group if group in SECTIONS and group != path else config["task"]
     try:
         check_keys(config)
         build_step_cost(config["latency"])
     except InputError as error:
         return str(error)
     return "nothing"
+
+
+@pytest.fixture(scope="module")
+def live() -> dict[str, Any]:
+    """The configuration of the live runner, without a word."""
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return OmegaConf.to_container(compose("real_runner"), resolve=True)
 
 
 @pytest.mark.parametrize("path", sorted(KEYS.keys() - OPEN - {"request_rate"}))
@@ -116,25 +129,12 @@ def test_what_is_out_of_bounds_is_refused_by_its_key(path):
         assert text.isprintable()
 
 
-@pytest.fixture(scope="module")
-def live() -> dict[str, Any]:
-    """The configuration of the live runner, without a word."""
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        return OmegaConf.to_container(compose("real_runner"), resolve=True)
-
-
 @pytest.mark.parametrize("path", sorted(LIVE_KEYS.keys() - OPEN - {"request_rate", "ramp"}))
 def test_what_is_out_of_bounds_live_is_refused_by_its_key(live, path):
     live_settings(live)
-    *parts, last = path.split(".")
     for value in bad_values(kinds_of(*LIVE_KEYS[path])):
-        config = copy.deepcopy(live)
-        node = config
-        for part in parts:
-            node = node[part]
-        node[last] = value
         with pytest.raises(InputError) as caught:
-            live_settings(config)
+            live_settings(changed(live, path, value))
         assert str(caught.value).startswith(f"{path} is {value!r}; accepted: "), value
 
 
