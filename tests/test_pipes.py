@@ -45,7 +45,6 @@ def test_every_program_is_heard_while_it_loads(program, tmp_path):
     """^C in the middle of an import, as of one that is slow."""
     module = {
         "analysis": "analysis/commands/runs",
-        "traces": "traces/importers/command",
         "simulator": "simulator/cli/main",
     }
     path = ROOT / f"{module.get(program, program + '/app')}.py"

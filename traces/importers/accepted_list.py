@@ -11,10 +11,9 @@ from dataclasses import dataclass
 
 from traces.common.errors import InputError
 from traces.importers import points as point_options
-from traces.importers.files import InputFile, printable
+from traces.importers.files import ImportReport, InputFile, counted, printable, read_line
 from traces.importers.node import Node, shown
 from traces.importers.points import Point, write_points
-from traces.importers.report import ImportReport, counted, read_line
 
 HELP = "flat lists, an accepted length for every output position -> points FILE.json"
 LACKS = (
@@ -83,8 +82,7 @@ def run(args: argparse.Namespace) -> ImportReport:
     file = sources[0].described["name"] if len(sources) == 1 else None
     point = stated.added(Point(label, walk.metrics(), file=file, facts=facts))
     lacks = (*LACKS, *point_options.load_lacks([point]))
-    write_points(args.out, "accepted-list", stated.source, sources, lacks, [point])
-    return ImportReport(tuple(lines), lacks, (args.out,), stated.warnings)
+    return write_points(args, stated, sources, lacks, [point], lines)
 
 
 def _read(source: InputFile, bonus: int) -> list[int]:

@@ -13,7 +13,6 @@ import numpy as np
 from traces.common.errors import InputError
 from traces.importers.files import InputFile
 from traces.importers.node import Node, shown
-from traces.importers.tensors import as_array
 
 KEYS = {
     "top_idx": "token ids, [depths, candidates]",
@@ -108,11 +107,11 @@ def _round(node: Node, item: dict[Any, Any]) -> tuple[np.ndarray, ...]:
         if key not in item:
             raise InputError(f"{node.source}: {node.at} {key} is missing; accepted: {accepted}")
         parts[key] = Node(node.source, node.below(key), item[key])
-    tokens = as_array(parts["top_idx"], "iu", 2, KEYS["top_idx"])
-    logits = as_array(parts["top_val"], "iuf", 2, KEYS["top_val"])
+    tokens = _as_array(parts["top_idx"], "iu", 2, KEYS["top_idx"])
+    logits = _as_array(parts["top_val"], "iuf", 2, KEYS["top_val"])
     _check_scores(parts["top_idx"], tokens, parts["top_val"], logits)
     realized = _realized(parts["realized"], len(tokens))
-    accepted, known = as_array(parts["accepted"], "iu", 0, KEYS["accepted"]), realized >= 0
+    accepted, known = _as_array(parts["accepted"], "iu", 0, KEYS["accepted"]), realized >= 0
     if not 0 <= accepted <= known.sum():
         wanted = f"from 0 to {known.sum()}, the number of realized tokens"
         parts["accepted"].refuse(wanted, str(accepted))
@@ -137,7 +136,7 @@ def _check_scores(idx: Node, tokens: np.ndarray, val: Node, logits: np.ndarray) 
 
 def _realized(node: Node, depths: int) -> np.ndarray:
     """(L,) int64, -1 behind the last known token."""
-    tokens = as_array(node, "iu", 1, KEYS["realized"])
+    tokens = _as_array(node, "iu", 1, KEYS["realized"])
     if len(tokens) > depths:
         node.refuse(f"at most {depths} tokens, one for every depth", f"{len(tokens)} tokens")
     _refuse_where(~_tokens(tokens), node, tokens, f"a token id from 0 to {MOST_TOKEN}")
@@ -165,3 +164,57 @@ def _refuse_where(bad: np.ndarray, node: Node, values: np.ndarray, accepted: str
         index = np.unravel_index(int(bad.argmax()), bad.shape)
         place = node.at + "".join(f"[{i}]" for i in index)
         Node(node.source, place, None).refuse(accepted, str(values[index]))
+
+
+# ---------------- Arrays from tensors of a torch file, or from lists of numbers.
+
+
+MOST_OF_ONE = 2**24  # entries of one array: a tensor's strides may claim more than its file holds
+_HELD = {"i": "whole numbers", "u": "whole numbers", "f": "floating-point numbers"}
+
+
+def _as_array(node: Node, kind: str, rank: int, accepted: str) -> np.ndarray:
+    """The value as int64 (kind "iu") or float64 ("iuf") of that many dimensions.
+
+    Raises:
+        InputError: another type or rank, or more than `MOST_OF_ONE` entries.
+    """
+    is_torch = type(node.value).__module__.partition(".")[0] == "torch"
+    array = _of_tensor(node.value) if is_torch else _of_list(node.value)
+    if array is None or array.size > MOST_OF_ONE:
+        node.refuse(accepted, shown(node.value))
+    if array.ndim != rank or (array.size and array.dtype.kind not in kind):
+        held = _HELD.get(array.dtype.kind, "no numbers")
+        node.refuse(accepted, f"{held}, of shape {array.shape}")
+    if array.dtype == np.uint64 and array.size and int(array.max()) > np.iinfo(np.int64).max:
+        node.refuse(accepted, "a number beyond 64 bits")
+    return array.astype(np.int64 if kind == "iu" else np.float64)
+
+
+def _of_tensor(value: Any) -> np.ndarray | None:
+    """None for what is no dense tensor of plain numbers on the CPU, or too large to be true."""
+    import torch
+
+    if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
+        return None
+    if value.device.type != "cpu" or value.is_quantized or value.numel() > MOST_OF_ONE:
+        return None
+    if value.numel() * value.element_size() > value.untyped_storage().nbytes():
+        return None  # its strides repeat what the file holds once
+    if value.is_complex() or value.dtype == torch.bool:
+        return None
+    try:
+        wide = torch.float64 if value.is_floating_point() else torch.int64
+        return value.detach().to(wide).resolve_neg().numpy()
+    except RuntimeError:  # a type that torch cannot convert
+        return None
+
+
+def _of_list(value: Any) -> np.ndarray | None:
+    if isinstance(value, bool) or not isinstance(value, list | tuple | int | float):
+        return None
+    try:
+        return np.asarray(value)
+    except (ValueError, TypeError, OverflowError, RecursionError, RuntimeError):
+        return None  # ragged, of mixed things, or with too large a number
+    return None

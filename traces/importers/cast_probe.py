@@ -13,10 +13,9 @@ from dataclasses import dataclass
 
 from traces.common.errors import InputError
 from traces.importers import profile as profile_options
-from traces.importers.files import InputFile, read_sources
+from traces.importers.files import ImportReport, InputFile, counted, read_line, read_sources
 from traces.importers.node import Node, is_number
 from traces.importers.profile import Times, checked_count
-from traces.importers.report import ImportReport, counted, read_line
 from traces.profiles.tables import DraftRow, VerifyRow
 
 HELP = "CAST's latency probes (JSON), single or batched -> a latency profile, NAME.csv"

@@ -12,9 +12,8 @@ import numpy as np
 
 from traces.common.errors import InputError
 from traces.importers.cast_log import MOST_TOKEN, Rounds, read_rounds
-from traces.importers.files import check_out, read_sources
+from traces.importers.files import ImportReport, check_out, counted, read_line, read_sources
 from traces.importers.profile import checked_count, checked_texts
-from traces.importers.report import ImportReport, counted, read_line
 from traces.importers.rounds_recording import LACKS, RoundsFacts, chain_accepted, write_rounds
 
 HELP = "CAST's round logs (torch files) -> a recording of rounds, FILE.safetensors"

@@ -1,21 +1,19 @@
-"""The files of others, read whole, and paths for ours."""
+"""The files of others, read whole, paths for ours, and what an import says."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from traces.common.errors import InputError
-from traces.importers.node import Node
-from traces.workloads.json import DECODER, FAULTS, fault_text
-
-# As DECODER, with the NaN and Infinity that other programs write; the checks see them.
-_LENIENT = json.JSONDecoder(object_pairs_hook=DECODER.object_pairs_hook)
+from traces.common.json import LENIENT, STRICT
+from traces.importers.node import Node, cut
+from traces.workloads.json import FAULTS, fault_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +47,7 @@ class InputFile:
 
     def json(self) -> Node:
         """The file as JSON. Raises InputError with line and column, also for a key given twice."""
-        return Node(str(self.path), "", self._decoded(DECODER, self.text(), 1))
+        return Node(str(self.path), "", self._decoded(STRICT, self.text(), 1))
 
     def json_objects(self) -> list[Node]:
         """The objects of a JSON list, of lines of JSON, or the one object that the file is."""
@@ -57,10 +55,10 @@ class InputFile:
         lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
         if len(lines) > 1 and all(line.lstrip().startswith("{") for _, line in lines):
             return [
-                Node(str(self.path), f"line {number}:", self._decoded(_LENIENT, line, number))
+                Node(str(self.path), f"line {number}:", self._decoded(LENIENT, line, number))
                 for number, line in lines
             ]
-        node = Node(str(self.path), "", self._decoded(_LENIENT, text, 1))
+        node = Node(str(self.path), "", self._decoded(LENIENT, text, 1))
         return node.entries() if isinstance(node.value, list) else [node]
 
     def _decoded(self, decoder: json.JSONDecoder, text: str, line: int) -> Any:
@@ -118,3 +116,44 @@ def check_out(
 def printable(text: str) -> str:
     """`text` in one line, with what no output could encode escaped."""
     return " ".join(text.encode("utf-8", "backslashreplace").decode().split())
+
+
+# ---------------- What an import says: what was read, what the source lacks, what was written.
+
+
+MOST_KEYS = 40  # in a line
+
+
+@dataclass(frozen=True, slots=True)
+class ImportReport:
+    """Lines for the user; `lacks` is what the written result carries, word for word.
+
+    warnings: about what was taken as it is and may be a mistake; said on stderr.
+    """
+
+    read: tuple[str, ...]
+    lacks: tuple[str, ...]
+    written: tuple[Path, ...]
+    warnings: tuple[str, ...] = ()
+
+    def lines(self) -> list[str]:
+        return [
+            *(f"read {line}" for line in self.read),
+            *(f"lacks: {line}" for line in self.lacks),
+            *(f"wrote {path}" for path in self.written),
+        ]
+
+
+def read_line(source: InputFile, what: str, unused: Iterable[str] = ()) -> str:
+    """A file, what was found in it, and the keys that were not used."""
+    line = f"{source.path}: {what}; sha256 {source.sha256[:12]}"
+    names = sorted(set(unused))
+    if not names:
+        return line
+    more = f" and {len(names) - MOST_KEYS} more" if len(names) > MOST_KEYS else ""
+    return f"{line}; keys not used: {', '.join(map(cut, names[:MOST_KEYS]))}{more}"
+
+
+def counted(number: int, one: str, many: str | None = None) -> str:
+    """ "1 round", "2 rounds"."""
+    return f"{number} {one if number == 1 else many or one + 's'}"

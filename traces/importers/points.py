@@ -21,7 +21,7 @@ from typing import Any
 
 from traces.common.errors import MOST, InputError, near
 from traces.common.files import replacing
-from traces.importers.files import InputFile, check_out, printable, read_sources
+from traces.importers.files import ImportReport, InputFile, check_out, printable, read_sources
 from traces.importers.node import Node, is_number
 from traces.importers.profile import checked_count, checked_texts
 
@@ -75,27 +75,28 @@ class PointsFile:
 
 
 def write_points(
-    path: Path,
-    importer: str,
-    source: str,
+    args: argparse.Namespace,
+    stated: Stated,
     sources: Sequence[InputFile],
     lacks: Sequence[str],
     points: Sequence[Point],
-) -> None:
-    """Write the file under a temporary name and rename it."""
+    read: Sequence[str],
+) -> ImportReport:
+    """Write the file under a temporary name and rename it; says what was `read`."""
     content = {
         "format": FORMAT,
         "version": VERSION,
-        "importer": importer,
-        "source": source,
+        "importer": args.format,
+        "source": stated.source,
         "files": [one.described for one in sources],
         "lacks": list(lacks),
         "points": [_plain(point) for point in points],
     }
     text = json.dumps(content, indent=2, allow_nan=False) + "\n"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as temporary:
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(args.out) as temporary:
         temporary.write_text(text, encoding="utf-8")
+    return ImportReport(tuple(read), tuple(lacks), (args.out,), stated.warnings)
 
 
 def _plain(point: Point) -> dict[str, Any]:

@@ -9,9 +9,8 @@ import argparse
 
 from traces.common.errors import InputError
 from traces.importers import profile as profile_options
-from traces.importers.files import InputFile, read_sources
+from traces.importers.files import ImportReport, InputFile, counted, read_line, read_sources
 from traces.importers.profile import Times, checked_count
-from traces.importers.report import ImportReport, counted, read_line
 from traces.profiles.tables import DraftRow, VerifyRow
 
 HELP = "TreeSpark's cost model (JSON) -> a latency profile, NAME.csv"

@@ -10,10 +10,9 @@ import argparse
 from dataclasses import dataclass
 
 from traces.importers import points as point_options
-from traces.importers.files import InputFile, printable
+from traces.importers.files import ImportReport, InputFile, counted, printable, read_line
 from traces.importers.node import Node
 from traces.importers.points import Point, write_points
-from traces.importers.report import ImportReport, counted, read_line
 
 HELP = "TreeSpark's traces (JSON) -> measured acceptance, points FILE.json"
 LACKS = (
@@ -82,14 +81,13 @@ def run(args: argparse.Namespace) -> ImportReport:
         for source, one in zip(sources, counts, strict=True)
     ]
     lacks = (*LACKS, *point_options.load_lacks(points))
-    write_points(args.out, "treespark-traces", stated.source, sources, lacks, points)
-    lines = (
+    lines = [
         read_line(
             source, f"{counted(one.prompts, 'prompt')}, {counted(one.rounds, 'round')}", one.unused
         )
         for source, one in zip(sources, counts, strict=True)
-    )
-    return ImportReport(tuple(lines), lacks, (args.out,), stated.warnings)
+    ]
+    return write_points(args, stated, sources, lacks, points, lines)
 
 
 def _read(source: InputFile, root_nodes: int) -> Counts:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from traces.importers import points as point_options
-from traces.importers.files import InputFile, printable
+from traces.importers.files import ImportReport, InputFile, counted, printable, read_line
 from traces.importers.node import Node, is_number
 from traces.importers.points import (
     MOST_REQUESTS,
@@ -23,7 +23,6 @@ from traces.importers.points import (
     rate_of,
     write_points,
 )
-from traces.importers.report import ImportReport, counted, read_line
 
 HELP = "results of vLLM's serving benchmark (--save-result) -> points FILE.json"
 LACKS = (
@@ -73,8 +72,7 @@ def run(args: argparse.Namespace) -> ImportReport:
     lacks = (*LACKS, *_unfinished(points), *_unasked(points), *point_options.load_lacks(points))
     if not any(name in point.metrics for point in points for name in (*_DRAFTS, *_OTHERS)):
         lacks += ("acceptance",)
-    write_points(args.out, "vllm-result", stated.source, sources, lacks, points)
-    return ImportReport(tuple(lines), lacks, (args.out,), stated.warnings)
+    return write_points(args, stated, sources, lacks, points, lines)
 
 
 def _read(source: InputFile, stated: Stated) -> tuple[list[Point], set[str]]:
