@@ -16,7 +16,7 @@ from simulator.orders import BestFirstOrder, build_order
 from simulator.orders.replay import replay
 from simulator.policies.cast import Cast
 from simulator.policies.shared.stop_rules import first_stop_widths
-from simulator.studies.claims import loads, rounds
+from simulator.studies.claims import comparisons
 from simulator.studies.claims.arms import Staircase, Uniform
 from simulator.studies.claims.claims import (
     Claim,
@@ -138,8 +138,8 @@ def test_a_threshold_is_replayed_as_its_loop_runs():
     recording = make_hidden(np.random.default_rng(1), sequences=6, lengths=[15] * 6)
     table = build_order(BestFirstOrder(nodes=15), recording)
     sequences = recording.sequences_of("report")
-    found = rounds.replayed(
-        bench_of(recording), table, sequences, rounds.threshold_width(table, 0.1)
+    found = comparisons.replayed(
+        bench_of(recording), table, sequences, comparisons.threshold_width(table, 0.1)
     )
     for row, sequence in enumerate(sequences):
         at, end = recording.anchor_offset[sequence], recording.anchor_offset[sequence + 1]
@@ -164,8 +164,8 @@ def test_widths_by_anchor_are_checked():
 def test_a_threshold_gains_nothing_where_all_drafts_look_alike():
     """Every anchor has the same scores, so that a theta is a fixed width."""
     recording = make_geometric(0.7, np.random.default_rng(2), sequences=9, length=40)
-    cells = list(rounds.threshold_against_fixed(bench_of(recording), BestFirstOrder(branch=4)))
-    assert [float(cell.at) for cell in cells] == list(rounds.THETAS)
+    cells = list(comparisons.threshold_against_fixed(bench_of(recording), BestFirstOrder(branch=4)))
+    assert [float(cell.at) for cell in cells] == list(comparisons.GRID)
     for cell in cells:
         assert cell.ours.nodes == cell.other.nodes
         assert cell.ours.value == pytest.approx(cell.other.value)
@@ -175,7 +175,7 @@ def test_a_threshold_gains_nothing_where_all_drafts_look_alike():
 def test_fixed_budgets_between_two_widths_are_a_straight_line():
     recording = make_hidden(np.random.default_rng(3), sequences=9, lengths=[20] * 9)
     bench, order = bench_of(recording), BestFirstOrder(nodes=31, floor=log(0.4))
-    cells = list(rounds.threshold_against_fixed(bench, order))
+    cells = list(comparisons.threshold_against_fixed(bench, order))
     table = build_order(BestFirstOrder(nodes=31), recording)
     for one in cells:
         below = int(one.ours.nodes)
@@ -188,15 +188,15 @@ def test_fixed_budgets_between_two_widths_are_a_straight_line():
 def test_parent_against_marginal_is_the_ratio_of_two_rtables():
     recording = make_hidden(np.random.default_rng(4), sequences=9, lengths=[20] * 9)
     bench = bench_of(recording)
-    cells = list(rounds.parent_against_marginal(bench))
-    assert len(cells) == 2 * len(rounds.BUDGETS)
+    cells = list(comparisons.parent_against_marginal(bench))
+    assert len(cells) == 2 * len(comparisons.BUDGETS)
     for one in cells[:5]:
         for side, rule in ((one.ours, "parent"), (one.other, "marginal")):
             table = bench.table(BestFirstOrder(scores=rule, nodes=127))
             width = min(int(one.at), table.max_nodes)
             run = replay(table, recording, bench.sequences, width)
             assert side.value == pytest.approx(run.acceptance_length)
-    assert not list(rounds.parent_against_marginal(bench_of(make_recording("pool"))))
+    assert not list(comparisons.parent_against_marginal(bench_of(make_recording("pool"))))
 
 
 def test_each_claim_at_its_own_loads():
@@ -206,7 +206,7 @@ def test_each_claim_at_its_own_loads():
             name="made_up", plan=plan, recording=SimpleNamespace(temperature=temperature)
         )
         found = {}
-        for where, concurrency, _ in loads.matches(bench):
+        for where, concurrency, _ in comparisons.matches(bench):
             found.setdefault(where.claim, set()).add(concurrency)
         assert found["3a"] == found["3b"] == found["6a"] == {1}
         assert found["3c"] == found["4b"] == found["5"] == {16, 64}
@@ -222,7 +222,7 @@ def words(recorded: str, **changes) -> list[str]:
 
 
 def test_all_claims_of_a_recording(here, recorded, capsys, monkeypatch):
-    monkeypatch.setattr(loads, "THETAS", (0.05,))  # fewer simulations
+    monkeypatch.setattr(comparisons, "THETAS", (0.05,))  # fewer simulations
     assert main(words(recorded)) == 0
     printed = capsys.readouterr().out
     with Path("out/claims.csv").open(newline="") as file:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from simulator.engine.inputs import load_recording
-from simulator.studies.claims import loads, rounds
+from simulator.studies.claims import comparisons
 from simulator.studies.claims.claims import (
     CLAIMS,
     CONFIRMED,
@@ -79,14 +79,14 @@ def _compared(plan: ClaimsPlan, store: Store) -> Iterator[Comparison | str]:
     """All comparisons, and why others could not be made; one recording after the other."""
     for name in plan.traces:
         bench = Bench(plan, name)
-        yield from rounds.parent_against_marginal(bench)
-        yield from rounds.threshold_against_fixed(bench, bench.threshold_order)
+        yield from comparisons.parent_against_marginal(bench)
+        yield from comparisons.threshold_against_fixed(bench, bench.threshold_order)
         yield from _played(bench, store)
 
 
 def _played(bench: Bench, store: Store) -> Iterator[Comparison | str]:
     runs, found = {}, []
-    for where, concurrency, part in loads.matches(bench):
+    for where, concurrency, part in comparisons.matches(bench):
         nodes, keys = part.sides(bench), []
         for node in nodes:
             one = bench.run(node, where.profile, concurrency)
@@ -96,7 +96,7 @@ def _played(bench: Bench, store: Store) -> Iterator[Comparison | str]:
         found.append((where, concurrency, nodes, keys))
     play_all(runs, store)
     for where, concurrency, nodes, keys in found:
-        yield loads.compared(bench, where, concurrency, nodes, [store[key] for key in keys])
+        yield comparisons.compared(bench, where, concurrency, nodes, [store[key] for key in keys])
 
 
 def _report(plan: ClaimsPlan, found: Found, notes: Sequence[str]) -> dict[str, Any]:
