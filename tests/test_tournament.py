@@ -101,22 +101,26 @@ def test_choices_and_ratios_by_brute_force(played):
     check_rivals(cells, found, tuned)
 
 
+def log_ratios(found, where, policy: str, setting) -> list[float]:
+    """Of the candidate over a policy with `setting(policy, load)`, in every cell."""
+    return [
+        log(found[(*c, "cast", "published")] / found[(*c, policy, setting(policy, c[2]))])
+        for c in where
+    ]
+
+
 def check_rivals(cells, found, tuned) -> None:
     """Every rival, tuned per load, over all cells; the strongest first."""
     where = {("report", row["domain"], int(row["max_concurrency"])) for row in cells}
-    ratios = {
-        p: [found[(*c, "cast", "published")] / found[(*c, p, tuned[p, c[2]])] for c in where]
-        for p in POLICIES
-    }
     printed = rows("out/tournament_rivals.csv")
     assert {row["other"] for row in printed} == set(POLICIES)
     means = [float(row["ratio"]) for row in printed]
     assert means == sorted(means)
     for row in printed:
-        own = ratios[row["other"]]
-        assert int(row["cells"]) == len(own) == 6
-        assert float(row["ratio"]) == pytest.approx(exp(fmean(map(log, own))), rel=1e-9)
-        assert float(row["worst"]) == pytest.approx(min(own), rel=1e-9)
+        logs = log_ratios(found, where, row["other"], lambda p, k: tuned[p, k])
+        assert int(row["cells"]) == len(logs) == 6
+        assert float(row["ratio"]) == pytest.approx(exp(fmean(logs)), rel=1e-9)
+        assert float(row["worst"]) == pytest.approx(exp(min(logs)), rel=1e-9)
 
 
 def check_overall(cells, found, tuned, single) -> None:
@@ -140,13 +144,7 @@ def check_overall(cells, found, tuned, single) -> None:
             ("one setting", lambda p, k: single[p]),
             ("tuned per load", lambda p, k: tuned[p, k]),
         ):
-            ratios = {
-                p: fmean(
-                    log(found[(*c, "cast", "published")] / found[(*c, p, setting(p, c[2]))])
-                    for c in where
-                )
-                for p in POLICIES
-            }
+            ratios = {p: fmean(log_ratios(found, where, p, setting)) for p in POLICIES}
             row = overall[group, against, "report"]
             assert float(row["ratio"]) == pytest.approx(exp(min(ratios.values())), rel=1e-9)
             assert row["other"].split()[0] == min(ratios, key=ratios.get)
