@@ -151,18 +151,14 @@ def looks(labels: Iterable[str]) -> dict[str, Look]:
         variants[policy_name(label)].append(label)
     found: dict[str, Look] = {}
     for name, group in variants.items():
-        base = _apart(look_of(name), found.values())
+        own, taken = look_of(name), set(found.values())
+        every = (replace(own, dash=dash) for dash in (own.dash, *_DASHES))
+        base = next((one for one in every if one not in taken), own)
         for index, label in enumerate(group):
             marker, dash = _VARIANTS[index % len(_VARIANTS)]
             alone = len(group) == 1
             found[label] = base if alone else replace(base, marker=marker, dash=dash)
     return found
-
-
-def _apart(look: Look, others: Iterable[Look]) -> Look:
-    taken = set(others)
-    every = (replace(look, dash=dash) for dash in (look.dash, *_DASHES))
-    return next((one for one in every if one not in taken), look)
 
 
 def plain_looks(count: int, dashed: bool = False) -> list[Look]:

@@ -23,7 +23,6 @@ import pandas
 from analysis.compare.comparison import Comparison
 from analysis.compare.settings import SOURCE, code_of, differing, policy_settings
 from analysis.look import natural, policy_name
-from analysis.read.runs import budget_lengths
 
 TOLERANCE = 0.1  # of a setting: near the end of a text fewer nodes are left to verify
 _COUNTS_NODES = re.compile(r"node|width|length|budget|packed_tokens")
@@ -174,7 +173,13 @@ def order_curves(comparison: Comparison) -> list[OrderCurve]:
 
     A variant whose one curve is how another variant's begins has that one's.
     """
-    curves = comparison.runs["data"].map(budget_lengths)
+    curves = comparison.runs["data"].map(
+        lambda data: tuple(sorted(
+            (int(nodes), float(length))
+            for nodes, length in (data["acceptance_length_by_budget"] or {}).items()
+            if int(nodes) > 0
+        ))
+    )  # fmt: skip
     by_label = curves.groupby(comparison.runs["label"]).agg(set)[comparison.labels]
     lone: dict[str, set[Curve]] = defaultdict(set)  # by policy
     for label, own in by_label.items():

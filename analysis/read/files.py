@@ -40,28 +40,26 @@ Model = TypeVar("Model", bound=Schema)
 
 
 def checked(model: type[Model], data: Any, path: Path) -> Model:
-    """The content as the schema has it; InputError with one line about its first fault."""
+    """The content as the schema has it.
+
+    Raises:
+        InputError: one line about its first fault, as ``KEY is VALUE; accepted: ...``.
+    """
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        raise InputError(f"{path}: {fault(error)}") from None
-
-
-def fault(error: ValidationError) -> str:
-    """The first thing that is wrong, as ``KEY is VALUE; accepted: ...``."""
-    first = error.errors(include_url=False)[0]
-    name = ""
+        first, name = error.errors(include_url=False)[0], ""
     for key in first["loc"]:
         if key != "[key]":
             name += f"[{key}]" if isinstance(key, int) else f"{'.' if name else ''}{key}"
     if first["type"] == "missing":
-        return f"incomplete: {name} is missing"
+        raise InputError(f"{path}: incomplete: {name} is missing")
     words = _WORDS.get(first["type"], first["msg"].removeprefix("Value error, "))
     if first["type"] == "value_error":
-        return f"{name} {words}".lstrip()
-    value = repr(first["input"])
+        raise InputError(f"{path}: {f'{name} {words}'.lstrip()}")
+    value, words = repr(first["input"]), words.removeprefix("Input should be ")
     value = value if len(value) <= _LONGEST else value[: _LONGEST - 3] + "..."
-    return f"{name or 'the file'} is {value}; accepted: {words.removeprefix('Input should be ')}"
+    raise InputError(f"{path}: {name or 'the file'} is {value}; accepted: {words}")
 
 
 def flat(node: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -12,9 +12,8 @@ Columns of the frame, whose index counts the runs by path:
   ``latency.num_gpus``, ``server.replicas``, ``window.kind``, ``step_ms.draft``,
   ``cost_shares.time.modelled``, ...
 
-A key that no run has is no column: `numbers` and `values` stand in for it. What is by domain or by
-node budget is in frames of its own: `domains`, `budget_lengths`. Times within a run are in
-`analysis.read.tables`.
+A key that no run has is no column: `numbers` and `values` stand in for it. What is by domain is in
+a frame of its own, `domains`. Times within a run are in `analysis.read.tables`.
 """
 
 from __future__ import annotations
@@ -108,21 +107,22 @@ def read_runs(folders: Iterable[str | os.PathLike]) -> pandas.DataFrame:
         InputError: a folder that is missing or holds no run, or a file that is unreadable,
             incomplete or of another format or version.
     """
-    return runs_at(path for folder in folders for path in _find(Path(folder)))
+    paths: list[Path] = []
+    for folder in map(Path, folders):
+        if not folder.is_dir():
+            raise InputError(
+                f"{folder}: not a folder; expected one with {FILE_NAME} files below it"
+            )
+        found = sorted(folder.rglob(FILE_NAME))
+        if not found:
+            raise InputError(f"{folder}: no {FILE_NAME} below this folder")
+        paths += found
+    return runs_at(paths)
 
 
 def runs_at(paths: Iterable[Path]) -> pandas.DataFrame:
     """The runs of these summaries, each once, by path; InputError for one that is damaged."""
     return pandas.DataFrame([_record(path) for path in sorted({path.resolve() for path in paths})])
-
-
-def _find(folder: Path) -> list[Path]:
-    if not folder.is_dir():
-        raise InputError(f"{folder}: not a folder; expected one with {FILE_NAME} files below it")
-    found = sorted(folder.rglob(FILE_NAME))
-    if not found:
-        raise InputError(f"{folder}: no {FILE_NAME} below this folder")
-    return found
 
 
 def check_summary(data: Any, path: Path) -> None:
@@ -179,9 +179,3 @@ def domains(runs: pandas.DataFrame, key: str) -> pandas.DataFrame:
             if isinstance(value, int | float) and value > 0
         }
     return pandas.DataFrame.from_dict(found, "index").reindex(runs.index, columns=list(order))
-
-
-def budget_lengths(data: dict[str, Any]) -> tuple[tuple[int, float], ...]:
-    """(nodes from 1, acceptance length) of a summary's replayed order, by nodes; empty of none."""
-    found = data["acceptance_length_by_budget"] or {}
-    return tuple(sorted((int(key), float(one)) for key, one in found.items() if int(key) > 0))
