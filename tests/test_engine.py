@@ -89,20 +89,6 @@ def test_every_packed_node_sees_its_text_and_its_ancestors_alone(pairs, packing,
             assert np.allclose(logits[row], alone, atol=CLOSE[dtype]), (request, node)
 
 
-def test_a_cache_grows_in_whole_blocks_and_keeps_what_it_holds(pair):
-    cache = KVCache(pair.target, 2, 5)
-    assert cache.columns == COLUMNS
-    cache.key.normal_()
-    kept = cache.key.clone()
-    cache.ensure(COLUMNS)
-    assert cache.columns == COLUMNS
-    cache.ensure(COLUMNS + 1)
-    assert cache.columns >= COLUMNS + 1
-    assert cache.columns % COLUMNS == 0
-    assert torch.equal(cache.key[:, :, :, :COLUMNS], kept)
-    assert cache.value.shape == cache.key.shape
-
-
 # ---------------------------------------------------------------- walks
 
 

@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from real_runner.engine import graphs as graphs_module
-from real_runner.engine.attend import DenseAttend, mixed
+from real_runner.engine.attend import mixed
 from real_runner.engine.draws import KeyedDraws
 from real_runner.engine.engine import Engine, Settings, block_scores, draft_head
 from real_runner.engine.graphs import GRAPH_SIZES, GraphedVerify, next_size
@@ -68,13 +68,6 @@ def test_the_next_graph(size, padded):
 def test_sizes_must_rise(sizes):
     with pytest.raises(InputError, match="graph_sizes is .*; accepted: rising numbers"):
         Settings(graphs=True, graph_sizes=sizes)
-
-
-def test_graph_sizes_are_those_of_the_settings(pair):
-    assert Engine(pair.target, None, 1, 8).graph_sizes == ()
-    engine = Engine(pair.target, None, 1, 8, settings=Settings(graphs=True))
-    assert engine.graph_sizes == GRAPH_SIZES
-    assert (GRAPH_SIZES[0], GRAPH_SIZES[-1]) == (1, 512)
 
 
 @pytest.mark.parametrize("packing", PACKINGS)
@@ -273,16 +266,6 @@ def test_heads_of_a_group_are_as_if_their_keys_were_copied(spread):
         torch.testing.assert_close(mixed(query, key, value, mask, memo), wanted)
     assert list(memo) == [3]
     assert (memo[3].stride(2) == 0) == spread  # a mask for all slots is not copied
-
-
-def test_masks_are_laid_out_once_a_pass(grouped):
-    engine, roots, lengths = admitted(grouped, np.random.default_rng(0), 2)
-    trees = random_trees(np.random.default_rng(0), roots, lengths, 4)
-    with torch.inference_mode():
-        packed = pack(trees, engine.cache, "dense", torch.float64)
-        grouped.target.forward(packed.tokens, packed.positions, packed.attend)
-    assert isinstance(packed.attend, DenseAttend)
-    assert packed.attend.memo[2].shape == (2, 1, 2 * trees.slots, packed.attend.mask.shape[3])
 
 
 # ---- bfloat16

@@ -12,14 +12,7 @@ from real_runner.engine.residual import Rejection, make_verifier, try_children
 from real_runner.engine.walk import DraftLaws, DrawAndMatch, GreedyMatch
 from simulator.orders import BestFirstOrder, BlockScores, build_block
 from simulator.orders.families.sampled import SampledOrder
-from tests.sampled_cases import (
-    LawRound,
-    P,
-    Q,
-    block_of,
-    draws_of,
-    trees_of,
-)
+from tests.sampled_cases import LawRound, P, Q, block_of, draws_of, trees_of
 from traces.common.errors import InputError
 from traces.common.keyed_noise import ROOT_KEY, VERIFY, keyed_draw, keyed_uniform, step_key
 

@@ -18,7 +18,6 @@ from simulator.engine.inputs import load_cost
 from simulator.orders import BestFirstOrder
 from simulator.orders.families.sampled import SampledOrder
 from tests.tiny_pair import KINDS, random_prompts, tiny_pair, tiny_recording
-from traces.common.errors import InputError
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 TREE = {"_target_": "tests.sampled_cases.SampledTree", "nodes": 12, "branch": 3}
@@ -77,10 +76,3 @@ def test_an_engine_tells_its_verifier_which_trees_are_samples(pair):
         trees = engine.trees(table, width)
         assert trees.sampled == trees.arranged(np.array([2, 0, 1])).sampled == temperature
     assert engine.trees(None, width * 0).sampled is None
-
-
-def test_greedy_engines_refuse_to_sample_drafts(pair):
-    engine = Engine(pair.target, pair.drafters["block"], 1, 60)
-    engine.admit(np.array([9, 8]), 0)
-    with pytest.raises(InputError, match="temperature is 0"):
-        engine.order(SampledOrder(temperature=1.0), engine.draft(), np.zeros(1), np.zeros(1))

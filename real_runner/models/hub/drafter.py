@@ -6,8 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from real_runner.engine.models import LiveDrafter, Turn
 from real_runner.models.hub.draft_config import DraftShape
-from real_runner.models.layers import BlockDrafter, Layer, Turn, rope, rotate
+from real_runner.models.layers import Layer, rope, rotate
 
 
 class HubSwiGLU(nn.Module):
@@ -51,7 +52,7 @@ class Projections(nn.Module):
         return x.unflatten(-1, (-1, self.head_dim))  # (b, t, heads, head_dim)
 
 
-class CheckpointDrafter(BlockDrafter):
+class CheckpointDrafter(LiveDrafter):
     """A drafter of either layout; its tables are given to it by `place` when it is loaded."""
 
     def __init__(self, shape: DraftShape, name: str, sha256: str):
@@ -84,10 +85,10 @@ class CheckpointDrafter(BlockDrafter):
         self.masks = torch.full(masks, self.shape.mask_token_id, device=embedding.device)
 
     def turn(self, positions: Tensor) -> Turn:
-        """See `BlockDrafter.turn`."""
+        """See `LiveDrafter.turn`."""
         return rope(positions, self.rates, self.dtype, self.rope_factor)
 
     def block(self, anchor_token: Tensor) -> Tensor:
-        """See `BlockDrafter.block`."""
+        """See `LiveDrafter.block`."""
         masks = self.masks.expand(len(anchor_token), -1)
         return F.embedding(torch.cat([anchor_token[:, None], masks], 1), self.embedding)

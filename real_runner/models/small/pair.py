@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from real_runner.engine.models import Attend
-from real_runner.models.layers import BlockDrafter, Layer, Turn, rope, rotate
+from real_runner.engine.models import Attend, LiveDrafter, Turn
+from real_runner.models.layers import Layer, rope, rotate
 from real_runner.models.small.config import BANNED, BOS, EOS, DrafterConfig, TargetConfig
 
 NAME = "specsim-small"
@@ -114,7 +114,7 @@ class Target(nn.Module):
         return F.linear(hidden, self.head)
 
 
-class Drafter(BlockDrafter):
+class Drafter(LiveDrafter):
     """Either small drafter; embedding and head are the target's, shared and never stored here."""
 
     def __init__(self, config: DrafterConfig, target: Target, sha256: str = ""):
@@ -141,11 +141,11 @@ class Drafter(BlockDrafter):
         _scaled_init(self, config.layers)
 
     def turn(self, positions: Tensor) -> Turn:
-        """See `BlockDrafter.turn`."""
+        """See `LiveDrafter.turn`."""
         return _turn(positions, self.config, self.dtype)
 
     def block(self, anchor_token: Tensor) -> Tensor:
-        """See `BlockDrafter.block`."""
+        """See `LiveDrafter.block`."""
         seed = F.embedding(anchor_token, self.embedding)[:, None]  # (b, 1, width)
         return torch.cat([seed, self.mask.expand(len(seed), self.slots - 1, -1)], 1)
 
