@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from scipy import stats
 
 from real_runner.engine.draws import IndependentDraws
 from real_runner.engine.pack import Trees
@@ -156,21 +157,13 @@ def text_recording(logits, law, rng, count: int, w1, w2, temperature=1.0, **extr
     return build_recording(meta, arrays | extra, "texts")
 
 
-def tail(statistic: float, degrees: int) -> float:
-    """P(chi-squared on `degrees` exceeds `statistic`)."""
-    half = (torch.tensor(value / 2, dtype=torch.float64) for value in (degrees, statistic))
-    return float(torch.special.gammaincc(*half))
-
-
 def one_law(first: np.ndarray, second: np.ndarray, least: float = 5.0) -> tuple[float, int]:
     """(p, degrees) of Pearson's test that counts of two samples have one law; rare ones lumped."""
-    share = np.array([first.sum(), second.sum()]) / (first.sum() + second.sum())
-    often = (first + second) * share.min() >= least
+    smaller = min(first.sum(), second.sum()) / (first.sum() + second.sum())
+    often = (first + second) * smaller >= least
     both = np.array([np.append(c[often], c[~often].sum()) for c in (first, second)])
-    both = both[:, both.sum(0) > 0]
-    expected = share[:, None] * both.sum(0)
-    degrees = both.shape[1] - 1
-    return tail(((both - expected) ** 2 / expected).sum(), degrees), degrees
+    found = stats.chi2_contingency(both[:, both.sum(0) > 0], correction=False)
+    return found.pvalue, found.dof
 
 
 def has_law(counts: np.ndarray, law: np.ndarray, least: float = 5.0) -> tuple[float, int]:
@@ -180,7 +173,8 @@ def has_law(counts: np.ndarray, law: np.ndarray, least: float = 5.0) -> tuple[fl
     parts = [np.append(v.ravel()[often], v.ravel()[~often].sum()) for v in (counts, expected)]
     seen, expected = (part[parts[1] > 1e-9 * counts.sum()] for part in parts)
     assert seen.sum() == counts.sum(), "a token of probability 0 was emitted"
-    return tail(((seen - expected) ** 2 / expected).sum(), len(seen) - 1), len(seen) - 1
+    degrees = len(seen) - 1
+    return stats.chi2.sf(((seen - expected) ** 2 / expected).sum(), degrees), degrees
 
 
 def near(found: float, count: int, expected: float) -> None:

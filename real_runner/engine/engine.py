@@ -68,6 +68,9 @@ class Engine:
         self.target, self.drafter = target, drafter
         self.settings = settings or Settings()
         self.verifier = verifier or GreedyMatch()
+        self._taps = () if drafter is None else drafter.taps
+        # Attend request by request: on a CPU padding costs more than the calls.
+        self._apart = target.device.type == "cpu" and not self.settings.graphs
         columns = columns + HEADROOM
         if self.settings.graphs:
             columns = rounded(columns, COLUMNS)  # a cache that moves would invalidate them
@@ -88,11 +91,6 @@ class Engine:
     @property
     def batch(self) -> int:
         return len(self.row)
-
-    @property
-    def _apart(self) -> bool:
-        """Attend request by request: on a CPU padding costs more than the calls."""
-        return self.target.device.type == "cpu" and not self.settings.graphs
 
     @property
     def graph_sizes(self) -> tuple[int, ...]:
@@ -128,10 +126,6 @@ class Engine:
         self.root = np.append(self.root, root)
         self._serial = np.append(self._serial, self._admitted)
         self._admitted += 1
-
-    @property
-    def _taps(self) -> tuple[int, ...]:
-        return () if self.drafter is None else self.drafter.taps
 
     def release(self, going: np.ndarray) -> None:
         """Keep the requests of `going` (batch,) bool; the others' places and rows are free."""

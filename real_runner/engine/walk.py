@@ -108,7 +108,9 @@ class GreedyMatch:
         request, slot = np.divmod(np.arange(len(trees) * slots), slots)
         slot = np.minimum(slot, trees.width[request])
         emitted = best[packed.index(request, slot)].reshape(-1, slots)
-        return greedy_walk(trees, emitted)
+        walk = empty_walk(trees)
+        _walk(trees.width, trees.parent, trees.token, emitted, walk.accepted, walk.path, walk.token)
+        return walk
 
     def first(self, logits: Tensor, seed: int) -> int:
         return int(logits.argmax())
@@ -155,15 +157,9 @@ def empty_walk(trees: Trees) -> Walk:
     return Walk(accepted, path, np.full((batch, depths + 1), -1))
 
 
-def greedy_walk(trees: Trees, emitted: np.ndarray) -> Walk:
-    """Follow the target's tokens; emitted (b, t) is its token after every packed token."""
-    walk = empty_walk(trees)
-    _walk(trees.width, trees.parent, trees.token, emitted, walk.accepted, walk.path, walk.token)
-    return walk
-
-
 @njit(cache=True, nogil=True)
 def _walk(width, parent, drafted, emitted, accepted, path, token):
+    """Follow the target's tokens; emitted (b, t) is its token after every packed token."""
     for i in range(len(width)):
         node = -1
         token[i, 0] = emitted[i, 0]

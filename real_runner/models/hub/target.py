@@ -8,7 +8,7 @@ no mask at all (masking_utils, from 4.57 on).
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 import torch
@@ -52,10 +52,16 @@ class HubTarget:
         self, tokens: Tensor, positions: Tensor, attend: Attend, taps: tuple[int, ...] = ()
     ) -> tuple[Tensor, Tensor]:
         """See `LiveTarget.forward`."""
-        with self._keeping(taps) as kept:
+        kept: dict[int, Tensor] = {}
+        layers = self.model.model.layers
+        hooks = [layers[t - 1].register_forward_hook(partial(_keep, kept, t)) for t in set(taps)]
+        try:
             hidden = self.model.model(
                 input_ids=tokens, position_ids=positions, use_cache=False, engine_attend=attend
             ).last_hidden_state
+        finally:
+            for hook in hooks:
+                hook.remove()
         if not taps:
             return hidden, hidden[..., :0]
         return hidden, torch.cat([kept[tap] for tap in taps], -1)
@@ -64,23 +70,10 @@ class HubTarget:
         """(..., width) to (..., V)."""
         return self.model.lm_head(hidden)
 
-    @contextmanager
-    def _keeping(self, taps: tuple[int, ...]):
-        """Collect the outputs of the tapped layers while the block runs."""
-        kept: dict[int, Tensor] = {}
 
-        def hook(tap: int):
-            def keep(_module, _inputs, output) -> None:
-                kept[tap] = output[0] if isinstance(output, tuple) else output
-
-            return keep
-
-        handles = [self.model.model.layers[t - 1].register_forward_hook(hook(t)) for t in set(taps)]
-        try:
-            yield kept
-        finally:
-            for handle in handles:
-                handle.remove()
+def _keep(kept: dict[int, Tensor], tap: int, _module, _inputs, output) -> None:
+    """Hook of a tapped layer."""
+    kept[tap] = output[0] if isinstance(output, tuple) else output
 
 
 def read_target(checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype) -> HubTarget:
