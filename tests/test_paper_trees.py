@@ -88,7 +88,7 @@ def test_thetas_spend_fewer_nodes_as_they_rise(monkeypatch):
     monkeypatch.setattr(treespark, "SWEPT_THETAS", (0.005, 0.02, 0.1, 0.5))
     monkeypatch.setattr(treespark, "NODES", (15,))
     text = list(theta_lines(CONFIG))
-    arms = [line.split() for line in text if line.startswith("theta ")]
+    arms = [line.split() for line in text if line.startswith(" theta ")]
     assert [line[1] for line in arms] == ["0.005", "0.02", "0.1", "0.5"]
     starred = [line for line in arms if line[2] == "*"]
     assert [line[1] for line in starred] == ["0.02"]
@@ -101,7 +101,7 @@ def test_thetas_spend_fewer_nodes_as_they_rise(monkeypatch):
 def test_the_ladder_follows_its_rungs(monkeypatch):
     monkeypatch.setattr(treespark, "LOADS", (1, 16))
     text = list(treespark.treespark_load_lines(CONFIG))
-    arms = {line.split()[0]: line.split()[1:] for line in text if line.startswith(("1 ", "16 "))}
+    arms = {line.split()[0]: line.split()[1:] for line in text if line.startswith((" 1 ", " 16 "))}
     names = list(treespark.arms())
     for load, rung in (("1", "0.02"), ("16", "0.15")):
         at = dict(zip(names, arms[load], strict=False))

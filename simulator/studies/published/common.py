@@ -84,7 +84,8 @@ def setting(cfg: Mapping[str, Any]) -> str:
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """Lines of a table; a line break in a title gives two lines of titles."""
-    return render([Table(heads, [list(row) for row in rows])], "table").splitlines()
+    text = render([Table(heads, [list(row) for row in rows])], "table")
+    return [line.rstrip() for line in text.splitlines() if line.strip()]
 
 
 def listed(columns: Mapping[str, Callable[[Any], str]], found: Iterable[Any]) -> list[str]:
