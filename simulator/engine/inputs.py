@@ -43,26 +43,25 @@ def _at_temperature(trace: Mapping[str, Any], others: Any, wanted: Any) -> str:
     if trace.get("recording") not in others.values():  # another file, given in its place
         others = {load_recording(trace, per_round=True).temperature: trace["recording"]}
     try:
-        known = [float(temperature) for temperature in others]
+        names = {float(temperature): name for temperature, name in others.items()}
     except (TypeError, ValueError):
         keys = ", ".join(map(repr, others))
         raise InputError(
             f"trace.at_temperature has the keys {keys}; accepted: temperatures"
         ) from None
-    for temperature, name in zip(known, others.values(), strict=True):
-        found = load_recording({"recording": name}).temperature if temperature == wanted else None
-        if found == wanted:
-            return name
-        if found is not None:
-            raise InputError(
-                f"trace.at_temperature.{temperature:g} is {name}; accepted: a recording of that "
-                f"temperature (this one: {found:g})"
-            )
-    listed = ", ".join(f"{temperature:g}" for temperature in sorted(known))
-    raise InputError(
-        f"temperature is {wanted!r}; accepted with trace.recording {trace.get('recording')}: "
-        f"{listed}, or null"
-    )
+    if wanted not in names:
+        listed = ", ".join(f"{temperature:g}" for temperature in sorted(names))
+        raise InputError(
+            f"temperature is {wanted!r}; accepted with trace.recording {trace.get('recording')}: "
+            f"{listed}, or null"
+        )
+    found = load_recording({"recording": names[wanted]}).temperature
+    if found != wanted:
+        raise InputError(
+            f"trace.at_temperature.{wanted:g} is {names[wanted]}; accepted: a recording of that "
+            f"temperature (this one: {found:g})"
+        )
+    return names[wanted]
 
 
 def load_recording(trace: Mapping[str, Any], per_round: bool = False) -> Recording:
