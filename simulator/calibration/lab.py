@@ -65,19 +65,15 @@ def samples(lab: Lab, draws: str) -> bool:
 
 def fitting_anchors(lab: Lab, split: str) -> np.ndarray:
     """Anchors of a fitting split; InputError where the recording has none."""
-    return _some(lab, split, lab.anchors(split))
-
-
-def fitting_sequences(lab: Lab, split: str) -> np.ndarray:
-    """Sequences of a fitting split that have anchors; InputError where there are none."""
-    sequences = lab.sequences(split)
-    return _some(lab, split, sequences[lab.recording.anchor_counts[sequences] > 0])
-
-
-def _some(lab: Lab, split: str, found: np.ndarray) -> np.ndarray:
-    if len(found) == 0:
+    anchors = lab.anchors(split)
+    if len(anchors) == 0:
         raise InputError(
             f"{lab.recording.source}: split {split} has no drafted positions; accepted: at least "
             "one, this policy fits on it"
         )
-    return found
+    return anchors
+
+
+def fitting_sequences(lab: Lab, split: str) -> np.ndarray:
+    """Sequences of a fitting split that have anchors; InputError where there are none."""
+    return np.unique(lab.recording.anchor_sequence[fitting_anchors(lab, split)])

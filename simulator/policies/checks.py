@@ -57,11 +57,9 @@ def entries(name: str, value: Any, model: type[S], accepted: str) -> tuple[S, ..
 
 def positive(name: str, value: Any) -> float | None:
     """`value` as a float above 0, or None; InputError naming the setting otherwise."""
-    if value is None:
-        return None
-    if type(value) not in (int, float) or not 0 < value <= MOST:
+    if value is not None and (type(value) not in (int, float) or not 0 < value <= MOST):
         raise refused(name, value, f"a number above 0 to {MOST}, or null")
-    return float(value)
+    return None if value is None else float(value)
 
 
 def probability(name: str, value: Any) -> float:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from simulator.orders.families.marginal import AUTO, SCORES, MarginalOrder, marginal_scores
 from simulator.policies.checks import choice, node_count
-from simulator.policies.shared.rules import FixedWidth, RulePolicy
-from simulator.policy import Lab
+from simulator.policies.shared.rules import WholeTree
+from traces.recordings.recording import Recording
 
 
-class DDTree(RulePolicy):
+class DDTree(WholeTree):
     """Verify the N best nodes by marginals, whatever the load.
 
     Args:
@@ -22,15 +22,9 @@ class DDTree(RulePolicy):
         self.nodes = node_count("nodes", nodes)
         self.scores = choice("scores", scores, (AUTO, *SCORES))
 
-    def prepare(self, lab: Lab) -> None:
-        scores = marginal_scores(self.scores, lab.recording)
-        self.order = MarginalOrder(nodes=self.nodes, scores=scores)
-        self._rank_cap = self.order.resolved(lab.recording).branch
-        self._scores = scores
-
-    def rule(self, batch: int) -> FixedWidth:
-        return FixedWidth(self.order)
+    def grown(self, recording: Recording) -> MarginalOrder:
+        return MarginalOrder(self.nodes, scores=marginal_scores(self.scores, recording))
 
     def describe(self) -> dict:
         """rank_cap: tokens per depth; N as published, less where the recording has fewer."""
-        return {"scores": self._scores, "rank_cap": self._rank_cap}
+        return {"scores": self.order.scores, "rank_cap": self._fit["branch"]}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from simulator.orders.families.beam import BeamOrder
 from simulator.policies.checks import node_count, whole
 from simulator.policies.shared.rules import WholeTree
+from traces.recordings.recording import Recording
 
 
 class Eagle2(WholeTree):
@@ -23,5 +24,6 @@ class Eagle2(WholeTree):
         self.top_k, self.depth = node_count("top_k", top_k), whole("depth", depth)
         self.nodes = node_count("nodes", nodes)
 
-    def grown(self, depths: int) -> BeamOrder:
-        return BeamOrder(self.top_k, self.top_k, self.nodes, depth_cap=min(self.depth, depths))
+    def grown(self, recording: Recording) -> BeamOrder:
+        cap = min(self.depth, recording.depths)
+        return BeamOrder(self.top_k, self.top_k, self.nodes, depth_cap=cap)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from simulator.orders.families.beam import BeamOrder
 from simulator.policies.checks import node_count, probability, whole
 from simulator.policies.shared.rules import WholeTree
+from traces.recordings.recording import Recording
 
 
 class OptTree(WholeTree):
@@ -22,6 +23,6 @@ class OptTree(WholeTree):
         self.nodes, self.depth = node_count("nodes", nodes), whole("depth", depth)
         self.min_gain = probability("min_gain", min_gain)
 
-    def grown(self, depths: int) -> BeamOrder:
-        n, cap = self.nodes, min(self.depth, depths)
+    def grown(self, recording: Recording) -> BeamOrder:
+        n, cap = self.nodes, min(self.depth, recording.depths)
         return BeamOrder(n, n, n, depth_cap=cap, min_gain=self.min_gain)

@@ -6,6 +6,7 @@ from simulator.orders.families.beam import BeamOrder
 from simulator.orders.specs import MAX_NODES
 from simulator.policies.checks import node_count, whole
 from simulator.policies.shared.rules import WholeTree
+from traces.recordings.recording import Recording
 
 
 class PCTree(WholeTree):
@@ -24,5 +25,5 @@ class PCTree(WholeTree):
         self.k = node_count("k", k)
         self.packed_tokens = whole("packed_tokens", packed_tokens, low=2, high=MAX_NODES + 1)
 
-    def grown(self, depths: int) -> BeamOrder:
+    def grown(self, recording: Recording) -> BeamOrder:
         return BeamOrder(branch=self.k, beam=self.k, nodes=self.packed_tokens - 1)

@@ -23,6 +23,7 @@ from simulator.policy import Lab, Load, Policy, Step
 
 if TYPE_CHECKING:
     from simulator.cost import StepCost
+    from traces.recordings.recording import Recording
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +118,12 @@ class WholeTree(RulePolicy):
     order: OwnOrder
     shown: tuple[str, ...] = ("scores", "branch", "depth_cap")
 
-    def grown(self, depths: int) -> OwnOrder:
-        """The order for a recording of so many depths."""
+    def grown(self, recording: Recording) -> OwnOrder:
+        """The order for a recording."""
         raise NotImplementedError
 
     def prepare(self, lab: Lab) -> None:
-        self.order = self.grown(lab.recording.depths)
+        self.order = self.grown(lab.recording)
         resolved = self.order.resolved(lab.recording)
         self._fit = {name: getattr(resolved, name) for name in self.shown}
 
