@@ -29,19 +29,6 @@ from traces.recordings.catalog import recording_path
 SHIPPED = CONF.parent / "traces/latency"
 CALIBRATION = recording_path("small_block_t0").with_name("small_block_t0.calibration.json")
 
-POLICY_FILE = """
-import numpy as np
-from simulator.orders import ChainOrder
-from simulator.policy import Policy
-
-class Steady(Policy):
-    order = ChainOrder()
-    def __init__(self, nodes=1):
-        self.nodes = nodes
-    def allocate(self, step):
-        return np.full(step.batch, self.nodes)
-"""
-
 
 def files(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
@@ -156,22 +143,6 @@ def test_another_configuration_in_the_same_folder_is_run_again(here, recorded, c
     own.write_text(json.dumps(changed))  # the same words, another file
     assert main([*words, "seed=1"]) == 0
     assert "skipped" not in capsys.readouterr().out
-
-
-def test_a_users_policy(here, recorded, monkeypatch):
-    (here / "steady_policy.py").write_text(POLICY_FILE)
-    (here / "mine/policy").mkdir(parents=True)
-    (here / "mine/policy/steady.yaml").write_text(
-        "name: steady\n_target_: steady_policy.Steady\nnodes: 2\n"
-    )
-    monkeypatch.syspath_prepend(str(here))
-    words = ["--config-dir", "mine", "policy=steady", f"trace={recorded}", "num_prompts=9"]
-    assert main([*words, "max_concurrency=1", "hydra.run.dir=out"]) == 0
-    assert summary_in(here / "out")["draft_nodes_per_request"] == 2
-    before = files(here)
-    assert main([*words, "policy.nodes=99", "hydra.run.dir=bad/run"]) == 2  # found while running
-    assert files(here) == before
-    assert not Path("bad").exists()
 
 
 def test_rtable(here, recorded, capsys):

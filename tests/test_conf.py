@@ -9,12 +9,13 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from simulator.cli.overrides import OPTION_GROUPS
+from simulator.cli.remarks import remarks
+from simulator.cli.survey import opened, parse, planned
 from simulator.cli.sweep.objective import split_objective
 from simulator.engine.inputs import load_cost
 from simulator.engine.settings import read_settings
 from simulator.policies.loading import make_policy
 from simulator.studies.options import CONF, read_option
-from tests.composing import job_overrides
 from traces.recordings.catalog import known_recordings
 
 FILES = sorted(path.relative_to(CONF) for path in CONF.rglob("*.yaml"))
@@ -54,11 +55,6 @@ def test_policies_can_be_built(name):
     make_policy(node)
 
 
-@pytest.mark.parametrize("name", options("latency"))
-def test_profiles_can_be_read(name):
-    assert load_cost(read_option("latency", name, "latency")).num_gpus >= 1
-
-
 @pytest.mark.parametrize("name", options("trace"))
 def test_recordings_are_shipped(name):
     assert read_option("trace", name, "trace")["recording"] in known_recordings()
@@ -69,13 +65,18 @@ SWEEPS = {"concurrency_sweep": 7 * 5, "arrival_rate_sweep": 4 * 5, "bursty_arriv
 
 @pytest.mark.parametrize("name", options("experiment"))
 def test_every_experiment_composes(name):
-    """All of its jobs, of which settings, a policy and a cost can be made."""
+    """A job with each of its values: settings, a policy and a cost of it, and nothing idle."""
     if name.endswith("_optuna"):
         pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
-    jobs = job_overrides([f"experiment={name}"]) or [[f"experiment={name}"]]
-    assert len({tuple(job) for job in jobs}) == len(jobs) == SWEEPS.get(name, len(jobs))
-    for overrides in (jobs[0], jobs[-1]):
-        config = composed("config", *overrides)
+    with opened(parse([f"experiment={name}"])) as composer:
+        jobs, seen, configs = planned(composer).jobs, set(), []
+        assert len({tuple(job) for job in jobs}) == len(jobs) == SWEEPS.get(name, len(jobs))
+        for job in jobs:
+            if not seen.issuperset(job) or not configs:
+                configs.append(composer.settings(job)[0])
+                seen.update(job)
+    for config in configs:
         read_settings(split_objective(config)[0])
         make_policy(config["policy"])
         assert load_cost(config["latency"]).num_gpus >= 1
+    assert list(remarks(configs)) == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -17,9 +19,13 @@ ROWS = (PrefillRow(10, 3.0), PrefillRow(30, 5.0), PrefillRow(50, 9.0))
 
 
 def table(rows=ROWS, **given) -> StepCost:
-    from dataclasses import replace
-
     return StepCost(replace(find_profile("b300"), prefill=rows), **given)
+
+
+def plain(cost: StepCost, *chunks: tuple[int, int], drafted=False) -> StepTime:
+    """A step of one request beside chunks."""
+    one = np.ones(1, int)
+    return cost.step(one, 8192 * one, drafted=drafted, tree=False, chunks=chunks)
 
 
 def modelled(**given) -> StepCost:
@@ -51,20 +57,9 @@ def test_prefill_is_what_is_asked_for():
 @pytest.mark.parametrize(
     ("name", "given", "message"),
     [
-        (
-            "b300",
-            {"prefill": "modelled"},
-            "DeepSeek-V4-Flash-0731 does not know model_shape.layers",
-        ),
+        ("b300", {"prefill": "modelled"}, "DeepSeek-V4-Flash-0731 does not know model_shape.layer"),
         ("b300", {"prefill": "table"}, "b300 has no prefill table; accepted there: modelled, none"),
         (H100, {"prefill": "modelled", "strict": True}, r"\(strict\): latency.prefill is 'mod"),
-        (H100, {"prefill": "fast"}, "latency.prefill is 'fast'; accepted: table, modelled, none"),
-        (
-            H100,
-            {"prefill_efficiency": 0},
-            "latency.prefill_efficiency is 0; accepted: a number above 0",
-        ),
-        (H100, {"prefill_efficiency": 1.5}, "latency.prefill_efficiency is 1.5"),
     ],
 )
 def test_bad_prefills_are_refused(name, given, message):
@@ -101,25 +96,19 @@ def test_chunks_by_hand(start, tokens, alone, mixed):
 
 def test_chunks_of_a_step_add_up_and_say_where_they_come_from():
     cost = table()
-
-    def source(*chunks):
-        one = np.ones(1, int)
-        return cost.step(one, 8192 * one, drafted=False, tree=False, chunks=chunks)
-
-    both = source((0, 30), (10, 20))
+    both = plain(cost, (0, 30), (10, 20))
     assert both.chunk_s == pytest.approx(6e-3)  # 50 tokens of one prompt: 9 - 3; apart 2 + 2
     assert both.source == Source.MEASURED
-    assert source((0, 20)).source == Source.INTERPOLATED
-    assert source((0, 30), (0, 51)).source == Source.MODELLED
+    assert plain(cost, (0, 20)).source == Source.INTERPOLATED
+    assert plain(cost, (0, 30), (0, 51)).source == Source.MODELLED
 
 
 def test_short_prompts_together_are_no_free_ride():
     """20 prompts of 50 tokens are 1,000 tokens, alone or beside a step that waits for weights."""
     cost, chunks = modelled(), [(0, 50)] * 20
     assert cost.chunks_s(chunks) == pytest.approx(cost.prefill_s(1000))
-    one = np.ones(1, int)
-    added = cost.step(one, 100 * one, drafted=False, tree=False, chunks=chunks).chunk_s
     # The root beside them is one token more.
+    added = plain(cost, *chunks).chunk_s
     assert added == pytest.approx(cost.prefill_s(1001) - cost.prefill_s(1))
     # A step that is bound by compute leaves no slack: 150 tokens more cost what they compute.
     many = np.full(256, 8)
@@ -130,8 +119,7 @@ def test_short_prompts_together_are_no_free_ride():
 def test_a_falling_table_gives_no_negative_chunk():
     cost = table((PrefillRow(10, 4.0), PrefillRow(20, 3.0), PrefillRow(30, 3.5)))
     assert cost.chunks_s([(10, 10)]) == pytest.approx(4e-3)  # the fixed part alone
-    one = np.ones(1, int)
-    assert cost.step(one, one, drafted=False, tree=False, chunks=[(10, 10)]).chunk_s == 0
+    assert plain(cost, (10, 10)).chunk_s == 0
 
 
 def test_a_prompt_in_chunks_takes_its_fixed_part_again():
@@ -145,10 +133,7 @@ def test_a_prompt_in_chunks_takes_its_fixed_part_again():
 
 
 def test_overlapped_host_work_hides_under_chunks_too():
-    host = HostOverhead(round_s=8e-3, overlap=True)
-    cost = table(host=host)
-    one = np.ones(1, int)
-    time = cost.step(one, 8192 * one, drafted=True, tree=False, chunks=[(10, 20)])
+    time = plain(table(host=HostOverhead(round_s=8e-3, overlap=True)), (10, 20), drafted=True)
     assert time.host_s == pytest.approx(8e-3 - 5.109e-3 - 0.883e-3 - 2e-3, abs=1e-12)
     assert time.total_s == pytest.approx(8e-3)
 
@@ -157,9 +142,8 @@ def test_strict_refuses_chunks_beyond_the_table():
     cost = table(strict=True)
     with pytest.raises(InputError, match=r"\(strict\): prefill of 51 tokens; measured: up to 50"):
         cost.chunks_s([(40, 11)])
-    one = np.ones(1, int)
     with pytest.raises(InputError, match="prefill of 51 tokens"):
-        cost.step(one, 8192 * one, drafted=False, tree=False, chunks=[(1, 50)])
+        plain(cost, (1, 50))
 
 
 def test_the_parts_are_added_in_order():

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterable
 
 import pytest
 import yaml
-from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from simulator.cli.main import main
-from simulator.cli.overrides import BESIDE
 from simulator.cli.remarks import POLICY_SETTINGS, PUBLISHED, defaults, remarks, set_in
 from simulator.cost.settings import LatencySettings
 from simulator.engine.settings import GROUPS, OPTIONAL
 from simulator.studies.options import read_option
 from simulator.studies.settings import SECTIONS, TABLES, TASKS, Configuration
 from tests.composing import composed_jobs
+from tests.test_refusals import refused
 from traces.common.settings import keys_of, meta_of
-
-CONF = Path(__file__).parents[1] / "conf"
-EXPERIMENTS = sorted(path.stem for path in (CONF / "experiment").glob("*.yaml"))
 
 
 def changed(config: dict, words: Iterable[str]) -> dict:
@@ -150,45 +145,6 @@ def test_a_sweep_in_which_it_counts_once_is_quiet():
     assert found.startswith("no effect of burstiness=0.5,2; ")
 
 
-def experiment(name: str) -> list[dict]:
-    """Its jobs, with one of the values of one of its swept settings each."""
-    node = yaml.safe_load((CONF / "experiment" / f"{name}.yaml").read_text())
-    words = list(node.pop("defaults", ()))
-    params = (node.pop("hydra", {}).get("sweeper") or {}).get("params") or {}
-    bases = [changed(defaults(), [w for e in words if isinstance(e, dict) for w in options(e)])]
-    for entry in words:
-        bases += experiment(entry) if isinstance(entry, str) else []
-    for config in bases:
-        merge(config, {key: value for key, value in node.items() if key not in BESIDE})
-    return [*bases, *(changed(config, [w]) for config in bases for w in swept(params))]
-
-
-def options(entry: dict) -> list[str]:
-    found = {key.removeprefix("override /"): value for key, value in entry.items()}
-    return [f"{key}={value}" for key, value in found.items() if "/" not in key]
-
-
-def swept(params: dict) -> Iterator[str]:
-    parser = OverridesParser.create()
-    for key, value in params.items():
-        override = parser.parse_override(f"{key}={value}")
-        if override.is_choice_sweep():
-            yield from (f"{key}={one}" for one in override.sweep_string_iterator())
-
-
-def merge(config: dict, node: dict) -> None:
-    for key, value in node.items():
-        if isinstance(value, dict) and isinstance(config.get(key), dict):
-            merge(config[key], value)
-        else:
-            config[key] = value
-
-
-@pytest.mark.parametrize("name", EXPERIMENTS)
-def test_shipped_experiments_are_quiet(name):
-    assert list(remarks(experiment(name))) == []
-
-
 def test_it_is_said_once_on_stderr_and_the_run_goes_on(here, recorded, capsys):
     words = [f"trace={recorded}", "policy=autoregressive", "num_prompts=4", "burstiness=0.5"]
     assert main([*words, "hydra.run.dir=out"]) == 0
@@ -203,6 +159,7 @@ def test_it_is_said_once_on_stderr_and_the_run_goes_on(here, recorded, capsys):
 
 
 def test_tasks_say_what_they_do_not_read(here, recorded, capsys):
+    refused([f"trace={recorded}", "burstiness=0.5", "max_concurrency=0"], capsys, "error: ")  # only
     words = ["task=bounds", f"trace={recorded}", "bounds.nodes=7", "bounds.batches=[1]"]
     assert main([*words, "request_rate=5", "server.replicas=4", "hydra.run.dir=out"]) == 0
     assert capsys.readouterr().err == (
@@ -211,8 +168,3 @@ def test_tasks_say_what_they_do_not_read(here, recorded, capsys):
     )
     assert main([*words, "hydra.run.dir=out"]) == 0
     assert capsys.readouterr().err == ""
-
-
-def test_what_is_refused_is_only_refused(here, recorded, capsys):
-    assert main([f"trace={recorded}", "burstiness=0.5", "max_concurrency=0"]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
