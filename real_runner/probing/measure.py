@@ -24,7 +24,7 @@ from traces.common.errors import InputError
 BRANCH = 8
 SURE = (0.4, 0.9)  # probability of a depth's best token
 FRESH = 3  # tokens a round commits: their states wait for the next draft
-_TREES, _STATES, _TOKENS = range(3)  # streams of random numbers
+_STATES, _TOKENS = 1, 2  # streams of random numbers
 
 
 class DoesNotFit(Exception):
@@ -55,9 +55,9 @@ class Probe:
         self._size = (0, 0)  # of the engine at hand
         self._engine: Engine | None = None
         self._table: OrderTable | None = None
-        allowed = np.ones(self.target.vocab_size, bool)
-        allowed[list(self.target.banned_tokens)] = False
-        self._tokens = np.flatnonzero(allowed)
+        self._tokens = np.setdiff1d(
+            np.arange(self.target.vocab_size), list(self.target.banned_tokens)
+        )
 
     @property
     def graph_sizes(self) -> tuple[int, ...]:
@@ -73,10 +73,15 @@ class Probe:
         """
         last = self.target.max_positions
         ahead = max(self.drafter.depths, self.drafter.slots - 1) + 1
-        _check("probe.prefixes", grid.prefixes, last - ahead)
-        _check("probe.prompt_tokens", grid.prompt_tokens, last)
+        limits = {"prefixes": last - ahead, "prompt_tokens": last}
         if self.drafter.depths == 1:
-            _check("probe.packed_per_request", grid.packed_per_request, len(self._tokens) + 1)
+            limits["packed_per_request"] = len(self._tokens) + 1
+        for name, most in limits.items():
+            largest = max(getattr(grid, name), default=0)
+            if largest > most:
+                raise InputError(
+                    f"probe.{name} holds {largest}; accepted with this pair: up to {most}"
+                )
         self._room = (max(grid.batches), max((*grid.prefixes, *grid.prompt_tokens)))
         return cells_of(grid, self.settings.packing, self.graph_sizes)
 
@@ -189,12 +194,6 @@ def no_collection() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
-
-
-def _check(key: str, values: tuple[int, ...], most: int) -> None:
-    for value in values:
-        if value > most:
-            raise InputError(f"{key} holds {value}; accepted with this pair: up to {most}")
 
 
 def made_up_trees(
