@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from simulator.cli.main import main
@@ -129,6 +129,7 @@ def test_relative_weighs_a_short_round_as_much_as_a_long_one():
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10_000), st.integers(1, 5), st.booleans())
+@example(103, 5, True)  # whose least squares leave a term at -7e-18
 def test_the_fit_is_the_non_negative_optimum(seed, width, relative):
     """Karush-Kuhn-Tucker: no term above 0 has a slope, no term at 0 would gain by growing."""
     rng = np.random.default_rng(seed)

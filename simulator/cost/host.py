@@ -159,4 +159,5 @@ def fit_host(
     from scipy.optimize import lsq_linear  # its nnls stops the process on some small tables
 
     best = lsq_linear(counts.astype(float), left_s, (0, np.inf), method="bvls").x
+    best = best.clip(0.0)  # rounding may leave -7e-18
     return HostOverhead(**dict(zip(terms, best.tolist(), strict=True)))
