@@ -118,8 +118,9 @@ class RunFiles:
 
     def __init__(self, folder: Path, group: int = GROUP) -> None:
         self.folder, self._group = folder, group
-        names = (REQUESTS, STEPS, SUMMARY)  # renamed in this order
-        self._paths = {name: folder / f".{name}.{os.getpid()}.tmp" for name in names}
+        self._parts = ExitStack()
+        names = (SUMMARY, STEPS, REQUESTS)  # renamed in the other order
+        self._paths = {n: self._parts.enter_context(replacing(folder / n)) for n in names}
         self._held: dict[str, list] = {REQUESTS: [], STEPS: []}  # tables
         self._writers: dict[str, Any] = {}
 
@@ -153,9 +154,7 @@ class RunFiles:
         text = json.dumps(summary, sort_keys=True, indent=2, allow_nan=False) + "\n"
         with named(self.folder / SUMMARY):
             self._paths[SUMMARY].write_text(text, encoding="utf-8")
-        for name, path in self._paths.items():
-            with named(self.folder / name):
-                os.replace(path, self.folder / name)
+        self._parts.close()
 
     def __enter__(self) -> Self:
         return self
@@ -164,9 +163,8 @@ class RunFiles:
         for writer in self._writers.values():
             with suppress(OSError):
                 writer.close()
-        for path in self._paths.values():
-            with suppress(OSError):  # the disk's, which was said already
-                path.unlink(missing_ok=True)
+        unpublished = Exception("nothing was published")  # to whom nothing is left by `publish`
+        self._parts.__exit__(Exception, unpublished, None)
 
 
 def _writer(path: Path, schema):
