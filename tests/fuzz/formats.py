@@ -17,6 +17,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from tests.fuzz.damage import TWICE, bytes_damaged, json_text, pick, tree_damaged
+from traces.common.json import check_depth
 from traces.common.yaml import load_yaml
 
 TRAP = "trapped"  # what code in a file would make, in the working folder
@@ -87,6 +88,7 @@ def _parquet(data: bytes, rng: np.random.Generator) -> bytes:
     else:
         columns = tree_damaged(columns, rng)
         columns = dict(zip(columns, _turned(_turned(list(columns.values())))))
+    check_depth(list(columns.values()))  # Arrow takes all memory for a list in thousands of others
     names = [name.removesuffix(TWICE) for name in columns]
     written = io.BytesIO()
     parquet.write_table(pyarrow.table([*map(_column, columns.values())], names=names), written)
