@@ -93,7 +93,7 @@ def identity_of(cfg: Mapping[str, Any], entry: str = __name__) -> str:
     parts = {
         "config": {key: value for key, value in cfg.items() if key in names},
         "recording": load_recording(cfg["trace"]).content_hash,
-        "profile": repr(load_cost(cfg["latency"]).profile),
+        "profile": load_cost(cfg["latency"]).profile.content_hash,
         "sources": sources(entry, cfg["policy"]),
         "files": named_files([cfg["policy"], cfg.get("workload") or {}]),
     }

@@ -37,7 +37,7 @@ REQUEST_COLUMNS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Facts:
     """Columns of the three tables of a run, and whether its load was a closed loop.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 
@@ -133,8 +133,9 @@ def _fold_each(steps, rounds, requests, summed, gaps_s, accepting):
     return gaps, waited_s, least_s
 
 
+@lru_cache(maxsize=1)  # a study asks three times about each of its runs
 def fold_facts(facts: Facts, window: Window) -> tuple[Columns, Folded]:
-    """(N,) `ADDED` of every request of a run, and its rounds in one block."""
+    """(N,) `ADDED` of every request of a run, and its rounds in one block; not to be written to."""
     count = len(facts.requests["finish_s"])
     requests = {name: np.zeros(count, np.int64) for name in SUMMED} | {
         "last_s": np.full(count, np.nan),

@@ -52,8 +52,9 @@ class LatencyProfile:
     @property
     def content_hash(self) -> str:
         """sha256 of header and tables: what has the same is the same profile, whatever its name."""
-        parts = (self.header, self.verify, self.draft, self.prefill)
-        return hashlib.sha256(repr(parts).encode()).hexdigest()
+        facts = ", ".join(f"{name}={value!r}" for name, value in self.header.model_dump().items())
+        text = f"(ProfileHeader({facts}), {self.verify!r}, {self.draft!r}, {self.prefill!r})"
+        return hashlib.sha256(text.encode()).hexdigest()
 
     @property
     def described(self) -> str:
