@@ -85,7 +85,7 @@ class _File(Schema):
     version: Literal[1]
     trace: node(content_hash=Text, recording=Text)
     latency: node(profile=Text)
-    order: dict[str, Any] = {}
+    order: dict[str, Any] = Field({})
     batches: Annotated[list[_Batch], Field(min_length=1)]
 
     @model_validator(mode="after")
