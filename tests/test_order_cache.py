@@ -50,7 +50,7 @@ def test_cache_hits_in_memory_and_on_disk(recordings, counted):
     order_table(ChainOrder(3), recording)
     order_table(ChainOrder(), recordings["tied pool"])
     assert len(counted) == 3
-    assert len(list(cache.cache_folder().iterdir())) == 3
+    assert len(list(cache.cache_folder("orders").iterdir())) == 3
 
 
 DAMAGE = {
@@ -65,7 +65,7 @@ DAMAGE = {
 def test_a_damaged_file_is_rebuilt(recordings, counted, damage):
     recording = recordings["pool"]
     table = order_table(ChainOrder(), recording)
-    (path,) = cache.cache_folder().iterdir()
+    (path,) = cache.cache_folder("orders").iterdir()
     whole = path.read_bytes()
     path.write_bytes(DAMAGE[damage](whole))
     cache.forget()
@@ -81,9 +81,9 @@ def test_a_damaged_file_is_rebuilt(recordings, counted, damage):
 def test_the_file_of_another_table_is_not_taken(recordings, counted):
     recording = recordings["pool"]
     short = order_table(BestFirstOrder(nodes=5), recording)
-    (path,) = cache.cache_folder().iterdir()
+    (path,) = cache.cache_folder("orders").iterdir()
     order_table(BestFirstOrder(nodes=5, ties="tick"), recording)
-    (other,) = set(cache.cache_folder().iterdir()) - {path}
+    (other,) = set(cache.cache_folder("orders").iterdir()) - {path}
     path.write_bytes(other.read_bytes())
     cache.forget()
     assert (order_table(BestFirstOrder(nodes=5), recording).score == short.score).all()

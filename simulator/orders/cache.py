@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
-import tempfile
 import zipfile
 from collections import OrderedDict
 from dataclasses import replace
@@ -17,6 +15,7 @@ from simulator.engine.fingerprint import class_sources
 from simulator.orders.build import build_order, resolve_for
 from simulator.orders.specs import Order, OwnOrder
 from simulator.orders.table import ARRAYS, OrderTable
+from traces.common.files import cache_folder, replacing
 from traces.recordings.recording import Recording
 
 KEPT = 48  # tables in memory; 6,500 anchors of 63 nodes take 6 MB
@@ -36,7 +35,7 @@ def order_table(spec: Order, recording: Recording) -> OrderTable:
     key = hashlib.sha256(text.encode()).hexdigest()
     table = _memory.get(key)
     if table is None:
-        path = cache_folder() / f"{key}.npz"
+        path = cache_folder("orders") / f"{key}.npz"
         table = _read(path, key, resolved, recording.num_anchors)
         if table is None:
             table = build_order(resolved, recording)
@@ -51,16 +50,6 @@ def order_table(spec: Order, recording: Recording) -> OrderTable:
 def forget() -> None:
     """Empty the memory cache; files stay."""
     _memory.clear()
-
-
-def cache_folder() -> Path:
-    """$SPECSIM_CACHE, or ~/.cache/specsim/orders; without a home, a temporary folder."""
-    folder = os.environ.get("SPECSIM_CACHE")
-    if folder:
-        return Path(folder)
-    with contextlib.suppress(RuntimeError):
-        return Path.home() / ".cache" / "specsim" / "orders"
-    return Path(tempfile.gettempdir()) / "specsim" / "orders"
 
 
 def _read(path: Path, key: str, resolved: Order, rows: int) -> OrderTable | None:
@@ -78,13 +67,8 @@ def _read(path: Path, key: str, resolved: Order, rows: int) -> OrderTable | None
 
 
 def _write(path: Path, key: str, table: OrderTable) -> None:
-    """Under a temporary name, then renamed; a folder that cannot be written to costs time only."""
+    """A folder that cannot be written to costs time only."""
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(suffix=".tmp", dir=path.parent)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                np.savez(file, key=np.array(key), **{name: getattr(table, name) for name in ARRAYS})
-            os.replace(temporary, path)
-        finally:
-            Path(temporary).unlink(missing_ok=True)
+        with replacing(path) as temporary, temporary.open("wb") as file:
+            np.savez(file, key=np.array(key), **{name: getattr(table, name) for name in ARRAYS})

@@ -6,6 +6,7 @@ import errno
 import os
 import re
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -68,9 +69,15 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def cache_folder(kind: str) -> Path:
-    """$SPECSIM_CACHE, or ~/.cache/specsim; `kind` (orders, recordings) is a folder below it."""
+    """For `kind` (orders, recordings): below $SPECSIM_CACHE, ~/.cache/specsim, or where there is no
+    home a temporary folder.
+    """
     folder = os.environ.get("SPECSIM_CACHE")
-    return (Path(folder) if folder else Path.home() / ".cache" / "specsim") / kind
+    if folder:
+        return Path(folder) / kind
+    with suppress(RuntimeError):
+        return Path.home() / ".cache" / "specsim" / kind
+    return Path(tempfile.gettempdir()) / "specsim" / kind
 
 
 def below(name: str, *folders: Path) -> Path | None:
