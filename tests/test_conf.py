@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
@@ -30,12 +28,6 @@ def options(group: str) -> list[str]:
     return [path.stem for path in FILES if path.parts[0] == group]
 
 
-def test_conf_is_found():
-    assert Path(__file__).parents[1] / "conf" == CONF
-    assert Path("config.yaml") in FILES
-    assert all(options(group) for group in OPTION_GROUPS)
-
-
 @pytest.mark.parametrize("path", FILES, ids=str)
 def test_every_file_composes(path):
     """Options of the simulator's groups inside its configuration, everything else alone."""
@@ -46,13 +38,6 @@ def test_every_file_composes(path):
         assert settings.requests > 0
     else:
         assert composed(name)
-
-
-@pytest.mark.parametrize("name", options("policy"))
-def test_policies_can_be_built(name):
-    node = read_option("policy", name, "policy")
-    assert node["name"] == name
-    make_policy(node)
 
 
 @pytest.mark.parametrize("name", options("trace"))

@@ -14,7 +14,6 @@ from simulator.cost import (
     LatencyProfile,
     Source,
     StepCost,
-    build_step_cost,
     find_profile,
 )
 from simulator.cost.price import host_s
@@ -254,10 +253,3 @@ def test_executed_tokens_are_padded_twice():
     assert step(cost_of(packing="dense", mode="eager"), packed).executed == 20
     assert step(cost_of("mi355x"), packed).executed == 13
     assert step(cost_of(), [1025]).executed == 1025
-
-
-def test_null_is_the_default():
-    names = ("packing", "strict", "draft_steps", "mode", "graph_sizes", "cliffs", "prefill")
-    cost = build_step_cost({"profile": "b300", **dict.fromkeys(names)})
-    assert cost.engine == cost_of().engine
-    assert step(cost, [4]) == step(cost_of(), [4])

@@ -252,6 +252,8 @@ def test_rejected_requests_are_left_out(by_hand):
     assert (sums.requests, sums.completed) == (4, 3)
     times = request_times(requests)
     assert meets({"tpot": 1e9}, times).tolist() == [True, True, True, False]
+    # 0.25 s and 250 ms are exact in binary: an objective is met at its limit
+    assert meets({"ttft": 250.0}, {"ttft": np.array([0.25, 0.2501])}).tolist() == [True, False]
 
 
 def test_a_pushed_out_requests_gap_ends_with_its_next_chunk(by_hand):

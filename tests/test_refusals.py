@@ -10,10 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from simulator.cli.errors import one_line
 from simulator.cli.main import main
 from simulator.engine import run as run_module
-from traces.common.errors import InputError
 
 ROOT = Path(__file__).parents[1]
 POLICIES = ", ".join(sorted(path.stem for path in (ROOT / "conf" / "policy").glob("*.yaml")))
@@ -109,6 +107,8 @@ SWEEPS = {
     "seed=range(3,3)": "seed is range(3,3), which no run has; accepted: a range with",
     "seed=0,1 max_concurrency=range(4,1)": "max_concurrency is range(4,1)",
     "seed=0,1 hydra.sweeper.max_batch_size=0": "max_batch_size is 0; accepted: 1 or",
+    "hydra/launcher=nope": "hydra/launcher is 'nope'; accepted: basic",
+    "trace=a.safetensors,small_semi": "not both",
     "seed=0,1 hydra.sweep.subdir=x": "hydra.sweep.subdir is 'x', one folder for all",
     "seed=0,1 hydra.sweep.dir=": "hydra.sweep.dir is ''; accepted: a folder",
     "seed=interval(0,3)": "seed is interval(0,3); accepted: values",
@@ -151,12 +151,6 @@ def test_several_values_need_a_flag(here, capsys, word):
     line = f"error: {word.replace('=', ' is ')}; several values need -m\n"
     refused([word], capsys, line)
     refused(["--cfg", "job", word], capsys, line)
-
-
-def test_errors_of_ours_keep_their_traceback():
-    assert one_line(InputError("a\n  b")) == "a b"
-    assert one_line(KeyError("x")) is None
-    assert one_line(ZeroDivisionError()) is None
 
 
 @pytest.mark.parametrize("place", ["/proc/none", "/dev/null/none"])

@@ -15,7 +15,6 @@ from simulator.engine.settings import GROUPS, OPTIONAL
 from simulator.studies.options import read_option
 from simulator.studies.settings import SECTIONS, TABLES, TASKS, Configuration
 from tests.composing import composed_jobs
-from tests.test_refusals import refused
 from traces.common.settings import keys_of, meta_of
 
 
@@ -156,15 +155,3 @@ def test_it_is_said_once_on_stderr_and_the_run_goes_on(here, recorded, capsys):
     assert "results in out" in printed.out
     assert main(["-m", *words, "seed=0,1", "hydra.sweep.dir=runs"]) == 0
     assert capsys.readouterr().err.count("warning") == 1
-
-
-def test_tasks_say_what_they_do_not_read(here, recorded, capsys):
-    refused([f"trace={recorded}", "burstiness=0.5", "max_concurrency=0"], capsys, "error: ")  # only
-    words = ["task=bounds", f"trace={recorded}", "bounds.nodes=7", "bounds.batches=[1]"]
-    assert main([*words, "request_rate=5", "server.replicas=4", "hydra.run.dir=out"]) == 0
-    assert capsys.readouterr().err == (
-        "warning: no effect of server.replicas=4, request_rate=5; task=bounds does not read it, "
-        "task=run does\n"
-    )
-    assert main([*words, "hydra.run.dir=out"]) == 0
-    assert capsys.readouterr().err == ""

@@ -53,36 +53,6 @@ def even() -> Recording:
 # ---------------------------------------------------------------- texts and policies
 
 
-def replayed_tokens(recording, facts, request: int) -> list[int]:
-    """The tokens that the rounds of one request committed, from their anchors and counts."""
-    rounds = facts.rounds
-    own = rounds["request"] == request
-    tokens = []
-    for anchor, count in zip(rounds["anchor"][own], rounds["committed"][own], strict=True):
-        first = recording["anchor_pos"][anchor] + 1
-        tokens += recording["tokens"][first : first + count].tolist()
-    return tokens
-
-
-@pytest.mark.parametrize("load", [{"max_concurrency": 3}, {"request_rate": 40.0}])
-@pytest.mark.parametrize("width", [0, 2, 99])
-def test_every_request_commits_the_recorded_text(recording, load, width):
-    policy = Watched(width, BestFirstOrder(nodes=20, branch=3))
-    facts = serve(recording, policy, num_prompts=30, **load)
-    work = facts.requests
-    for request in range(30):
-        text = recording.committed_tokens(int(work["sequence"][request])).tolist()
-        committed = replayed_tokens(recording, facts, request)
-        if work["warmup"][request] and len(text) > 1:
-            assert 1 <= len(committed) < len(text)  # it started at one of outputs 0..L-2
-            assert committed == text[-len(committed) :]
-            assert work["output_tokens"][request] == len(committed)
-        else:  # prefill emits output 0
-            assert committed == text[1:]
-            if not work["warmup"][request]:
-                assert work["output_tokens"][request] == len(text)
-
-
 def test_policy_sees_load_and_draft_but_not_the_outcome(recording):
     policy, cost = Watched(2, BestFirstOrder(nodes=6, branch=3)), ConstantCost(draft_s=0.25)
     facts = serve(recording, policy, cost, num_prompts=12, max_concurrency=2)

@@ -30,7 +30,6 @@ from simulator.cost.settings import LatencySettings
 from simulator.engine.settings import ServerSettings, WorkloadSettings
 from simulator.studies.options import CONF, read_option
 from simulator.studies.settings import SECTIONS, Configuration, check_keys
-from tests.test_refusals import refused
 from traces.common.errors import InputError
 from traces.common.settings import Section, keys_of
 from traces.common.yaml import load_yaml
@@ -141,30 +140,6 @@ def test_what_is_out_of_bounds_live_is_refused_by_its_key(live, path):
 def test_a_rate_is_from_small_to_endless():
     for value in (0, 1e-7, -1, 1e301, math.nan, True, "fast", -math.inf):
         assert line_of("request_rate", value).startswith(f"request_rate is {value!r}; accepted: ")
-
-
-@pytest.mark.parametrize("path", sorted(OPEN - {"policy", "latency"} | {"server.nope", "nope"}))
-def test_what_is_open_is_declared_all_the_same(path):
-    if path in KEYS:
-        assert kinds_of(*KEYS[path])[0].get("type") is None
-    else:
-        assert line_of(path, 1).startswith(f"unknown key {path}; accepted: ")
-
-
-LARGE = [
-    *("num_prompts=9223372036854775808", "max_concurrency=99999999", "seed=9223372036854775808"),
-    *("server.replicas=9223372036854775808", "workload.prompt_tokens=4611686018427387904"),
-    *("latency.draft_steps=99999", "latency.host.round_s=1e9"),
-    *("task=bounds bounds.batches=[99999]", "task=rtable rtable.nodes=[99999]"),
-    *("task=tournament tournament.workers=99999", "task=claims claims.resamples=10000000000"),
-    *("task=capacity capacity.tolerance=1", "task=recommend recommend.attained=1.1"),
-]
-
-
-@pytest.mark.parametrize("words", LARGE)
-def test_numbers_that_no_run_could_have_end_in_one_line(here, recorded, capsys, words):
-    key, _, _ = words.split()[-1].partition("=")
-    refused([f"trace={recorded}", *words.split()], capsys, f"error: {key} is ")
 
 
 # ---------------- The files that hold the defaults.

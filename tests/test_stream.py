@@ -148,21 +148,13 @@ def test_a_streamed_run_has_the_results_of_a_held_one(recording, tmp_path, name)
 
 
 @pytest.mark.parametrize("clients", [1, 5, 16])
-def test_bulk_calls_are_the_single_ones(recording, tmp_path, clients):
+@pytest.mark.parametrize("hold", [False, True])
+def test_bulk_calls_are_the_single_ones(recording, tmp_path, clients, hold):
     """Compiled rounds tell the ledger of 65,536 at once, the ordinary server of one step."""
     words = ["policy=cast", f"max_concurrency={clients}", "latency=small_pair_semi_cpu"]
-    held, flat = both(recording, tmp_path, words, fast=True)
+    held, flat = both(recording, tmp_path, words, hold=hold, fast=True)
     assert differences(held, flat) == []
     check_rows(tmp_path)
-
-
-def test_a_held_ledger_takes_bulk_calls(recording, tmp_path):
-    words = ["policy=cast", "max_concurrency=5", "num_prompts=300"]
-    one, many = (make_job(recording, *words) for _ in range(2))
-    expected = summary(one, tmp_path / "one", hold=True)
-    assert summary(many, tmp_path / "many", hold=True, fast=True) == expected
-    for name in ("requests.parquet", "steps.parquet"):
-        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "many" / name).read_bytes()
 
 
 def test_texts_of_a_file_go_on_in_other_sequences(recording, tmp_path):
@@ -348,12 +340,3 @@ def test_memory_does_not_grow_with_the_number_of_requests(tmp_path):
     large, more = feed(420 * TOGETHER, tmp_path / "large")
     assert more > 6 * rounds
     assert large - small < 10 * 360 * TOGETHER  # bytes: 10 for each request more
-
-
-def test_requests_that_were_not_read_are_named(tmp_path):
-    with RunFiles(tmp_path) as files:
-        ledger = Ledger(_Endless(64), files, Sums(("one",)), hold=False, block=1)
-        ledger.workload._workload.block(0, 64)  # not through the ledger
-        _cohort(ledger, 0, 64, 3, 0.0)
-        with pytest.raises(KeyError, match="request 0 was not read from the ledger's workload"):
-            ledger.close()

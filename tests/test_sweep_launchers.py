@@ -165,11 +165,3 @@ def test_lines_come_in_the_order_of_the_jobs(here, words, capfd):
     assert main([*words, "policy.seconds=0.05,0", "policy.nodes=1,2"]) == 0
     assert capfd.readouterr().out.count("skipped: ") == 4
     assert not remains(here / "out")
-
-
-def test_a_launcher_that_is_not_installed(here, recorded, capsys):
-    assert main(["-m", f"trace={recorded}", "hydra/launcher=nope"]) == 2
-    err = capsys.readouterr().err
-    assert err.startswith("error: hydra/launcher is 'nope'; accepted: basic")
-    assert "pip install" in err
-    assert list(here.iterdir()) == []

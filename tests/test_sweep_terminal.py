@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from simulator.cli.main import main
-from simulator.cli.sweep.progress import duration
 from tests.sweeping import JOBLIB, PATIENCE_S, environment, launched_by, start
 
 CODES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
@@ -72,30 +71,3 @@ def test_progress(words, launcher):
     assert {match[3] for match in found} == {"6"}
     assert any(match[4] != "-:--:--" for match in found)  # an estimate
     assert re.search(r"8 runs: 6 new, 2 skipped, in [\d.]+ s; results in out\n", shown)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0.94, "0.9 s"),
-        (9.94, "9.9 s"),
-        (9.96, "10 s"),
-        (59.6, "1 min 0 s"),
-        (3599.4, "59 min 59 s"),
-        (3599.6, "1 h 0 min"),
-        (7380, "2 h 3 min"),
-    ],
-)
-def test_durations(seconds, text):
-    assert duration(seconds) == text
-
-
-def test_where_results_are_is_said_once_without_a_folder_of_ones_own(here, recorded):
-    words = ["-m", f"trace={recorded}", "num_prompts=5", "seed=0,1", "policy=autoregressive"]
-    status, out, shown = on_terminal(words)
-    assert (status, len(out.splitlines())) == (0, 2)
-    (folder,) = re.findall(r"2 runs: 2 new, .*; results in (multirun/\S+/\S+)\n", shown)
-    assert len(list(Path(folder).rglob("summary.json"))) == 2
-    status, _, shown = on_terminal([*words[1:3], words[4], "hydra.run.dir=out"])  # one run
-    assert (status, "runs" in shown) == (0, False)
-    assert Path("out/summary.json").exists()
