@@ -103,25 +103,18 @@ def by_prompt(recording, width: int, sequences, load: dict, cost=None):
     return facts, window, throughput_sums(columns, span, facts.concurrency, prompts)
 
 
-@pytest.mark.parametrize("prompt_token_s", [0.0, 0.001])
-def test_the_sums_are_the_reported_throughput(many, prompt_token_s):
+@pytest.mark.parametrize(
+    ("clients", "slots", "prompt_token_s"), [(5, None, 0.0), (5, None, 0.001), (7, 3, 0.0)]
+)
+def test_the_sums_are_the_reported_throughput(many, clients, slots, prompt_token_s):
     """Little's law: K clients' seconds fill the window, prefill and waiting with them."""
-    load = {"max_concurrency": 5, "num_prompts": 60}
+    load = {"max_concurrency": clients, "num_prompts": 60, "max_num_seqs": slots}
     cost = ConstantCost(prompt_token_s=prompt_token_s)
     facts, window, found = by_prompt(many, 3, np.arange(30), load, cost)
     numbers = RunSums.of(facts, window).throughput()
     assert window_tokens(facts, window).sum() == numbers["window"]["tokens"]
-    assert found.per.sum() == pytest.approx(5 * window.seconds, rel=1e-12)
+    assert found.per.sum() == pytest.approx(clients * window.seconds, rel=1e-12)
     assert found.value == pytest.approx(numbers["output_throughput"], rel=1e-12)
-
-
-def test_queueing_clients_are_in_the_sums(many):
-    """Seven clients, three slots."""
-    load = {"max_concurrency": 7, "num_prompts": 60, "max_num_seqs": 3}
-    facts, window, found = by_prompt(many, 3, np.arange(30), load)
-    assert found.per.sum() == pytest.approx(7 * window.seconds, rel=1e-12)
-    expected = RunSums.of(facts, window).throughput()["output_throughput"]
-    assert found.value == pytest.approx(expected, rel=1e-12)
 
 
 def test_the_interval_says_what_other_prompts_give(many):

@@ -47,7 +47,7 @@ def drafts(path: str = "gpu.csv") -> list[tuple]:
 
 def test_single_probe(here):
     assert imported("cast-probe", SINGLE) == 0
-    assert sizes() == [(1, 512, 1, 27.0), (1, 1024, 1, 28.0), (1, 1024, 16, 30.5)]
+    assert sizes() == SINGLE_ROWS
     assert not any(row.captured for row in read_profile("gpu.csv").verify)
     assert drafts() == [(1, 512, 3.75)]  # one number, held at the smallest prefix
     header = read_profile("gpu.csv").header
@@ -58,20 +58,36 @@ def test_single_probe(here):
     assert header.compute_ms_per_token is None
 
 
-def test_single_probe_with_a_draft_time_for_every_prefix(here, capsys):
-    assert imported("cast-probe", SINGLE | {"draft_ms": {"512": 3.5, "1024": 4.0}}) == 0
-    assert drafts() == [(1, 512, 3.5), (1, 1024, 4.0)]
-    assert "draft times at every KV prefix" not in capsys.readouterr().out
+SINGLE_ROWS = [(1, 512, 1, 27.0), (1, 1024, 1, 28.0), (1, 1024, 16, 30.5)]
 
 
-def test_batched_keys_are_nodes(here, capsys):
-    """Draft nodes: one packed token more for each request, the root."""
-    words = ["--context", "1024", "--draft-ms", "2:2.5,8:4"]
-    assert imported("cast-probe", BATCHED, *words) == 0
-    assert sizes() == [(2, 1024, 2 * 16, 33.0), (8, 1024, 8, 31.0), (8, 1024, 8 * 16, 40.25)]
-    assert drafts() == [(2, 1024, 2.5), (8, 1024, 4.0)]
-    assert read_profile("gpu.csv").header.fixed == {"kv_prefix_tokens": 1024}
-    assert "keys are draft nodes" in capsys.readouterr().out
+@pytest.mark.parametrize(
+    ("format_name", "content", "words", "verify", "draft"),
+    [
+        (
+            "cast-probe", SINGLE | {"draft_ms": {"512": 3.5, "1024": 4.0}}, "",
+            SINGLE_ROWS, [(1, 512, 3.5), (1, 1024, 4.0)],
+        ),
+        (  # draft nodes: one packed token more for each request, the root
+            "cast-probe", BATCHED, "--context 1024 --draft-ms 2:2.5,8:4",
+            [(2, 1024, 2 * 16, 33.0), (8, 1024, 8, 31.0), (8, 1024, 8 * 16, 40.25)],
+            [(2, 1024, 2.5), (8, 1024, 4.0)],
+        ),
+        (
+            "cast-probe", {"verify_ms": {"4": {"7": 20.0}}, "draft_ms": {"4": 2.0}},
+            "--layout batched --context 64", [(4, 64, 32, 20.0)], [(4, 64, 2.0)],
+        ),
+        (  # keys are packed tokens
+            "treespark-cost", {"1": {"1": 5.0, "7": 6.0}, "16": {"7": 9.0}},
+            "--context 512 --draft-ms 1.5",
+            [(1, 512, 1, 5.0), (1, 512, 7, 6.0), (16, 512, 16 * 7, 9.0)],
+            [(1, 512, 1.5), (16, 512, 1.5)],
+        ),
+    ],
+)  # fmt: skip
+def test_sizes_of_each_layout(here, format_name, content, words, verify, draft):
+    assert imported(format_name, content, *words.split()) == 0
+    assert (sizes(), drafts()) == (verify, draft)
 
 
 def test_single_and_batched_make_one_profile(here):
@@ -85,40 +101,20 @@ def test_single_and_batched_make_one_profile(here):
     assert [batch for batch, *_ in drafts("new/gpu.csv")] == [1]
 
 
-def test_a_batched_layout_inside_verify_ms(here):
-    content = {"verify_ms": {"4": {"7": 20.0}}, "draft_ms": {"4": 2.0}}
-    assert imported("cast-probe", content, "--layout", "batched", "--context", "64") == 0
-    assert sizes() == [(4, 64, 32, 20.0)]
-
-
-def test_cost_model_keys_are_packed_tokens(here):
-    words = ["--context", "512", "--draft-ms", "1.5"]
-    assert imported("treespark-cost", {"1": {"1": 5.0, "7": 6.0}, "16": {"7": 9.0}}, *words) == 0
-    assert sizes() == [(1, 512, 1, 5.0), (1, 512, 7, 6.0), (16, 512, 16 * 7, 9.0)]
-    assert drafts() == [(1, 512, 1.5), (16, 512, 1.5)]
-
-
 def test_what_is_lacking_is_printed_and_carried(here, capsys):
+    """In the notes, and in the source, which summaries cite."""
     assert imported("cast-probe", SINGLE) == 0
-    out = capsys.readouterr().out
-    header = read_profile("gpu.csv").header
+    out, header = capsys.readouterr().out, read_profile("gpu.csv").header
     digest = hashlib.sha256(Path("in.json").read_bytes()).hexdigest()
     assert f"in.json (sha256 {digest})" in " ".join(header.notes.split())
-    assert "read in.json: single: 3 verify times, 1 draft time" in out
-    assert "keys not used: gpu" in out
     for text in ("batches other than 1", "draft times at every KV prefix", "prefill times"):
         assert f"lacks: {text}\n" in out
         assert text in header.notes
-        assert text in header.source  # what tables and summaries cite
-
-
-def test_a_run_on_it_says_so(here):
-    assert imported("cast-probe", SINGLE) == 0
+        assert text in header.source
     words = ["policy=fixed_chain", "latency=gpu.csv", "max_concurrency=1", "num_prompts=4"]
     assert simulate([*words, "trace=small_block", "hydra.run.dir=out"]) == 0
     summary = json.loads(Path("out/summary.json").read_text())
-    assert summary["latency"]["profile"] == "gpu"
-    assert "batches other than 1" in summary["latency"]["source"]
+    assert (summary["latency"]["profile"], summary["latency"]["source"]) == ("gpu", header.source)
 
 
 def test_captured_sizes(here):

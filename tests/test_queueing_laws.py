@@ -286,26 +286,14 @@ def texts_of_length(length: int, sequences: int = 4):
 @pytest.mark.parametrize("slots", [1, 3, 8])
 @pytest.mark.parametrize("length", [2, 9, 40])
 @pytest.mark.parametrize("turns", [1, 3])
-def test_a_full_batch_decodes_a_token_per_slot_and_step(slots, length, turns):
-    """Constant step T, C slots, more clients or as many: C / T tokens per second, exactly."""
-    load = {"max_concurrency": turns * slots, "num_prompts": 8 * turns * slots}
-    facts = serve(texts_of_length(length), Plain(), **load, max_num_seqs=slots)
-    window = find_window(facts)
-    inside = window.steps(facts)
-    assert window.seconds > 0
-    assert facts.steps["committed"][inside].sum() / window.seconds == slots / STEP_S
-
-
-@pytest.mark.parametrize("slots", [1, 3, 8])
-@pytest.mark.parametrize("length", [2, 9, 40])
-@pytest.mark.parametrize("turns", [1, 3])
-def test_slots_turn_over_in_one_period(slots, length, turns):
+@pytest.mark.parametrize("prompt_token_s", [0.0, STEP_S / 16])
+def test_slots_turn_over_in_one_period(slots, length, turns, prompt_token_s):
     """C slots, prompts that hold up the batch for P each: a period of (L - 1) T + C P, exactly.
 
     Every slot writes a text per period. With m C clients a request stays m periods (machine
-    repair at full use; interactive response time law: R = clients / throughput).
+    repair at full use; interactive response time law: R = clients / throughput). Free prompts
+    leave C / T tokens per second.
     """
-    prompt_token_s = STEP_S / 16
     cost = ConstantCost(prompt_token_s=prompt_token_s)
     clients = turns * slots
     load = {"max_concurrency": clients, "num_prompts": (6 + turns) * clients}
@@ -313,6 +301,9 @@ def test_slots_turn_over_in_one_period(slots, length, turns):
     period_s = (length - 1) * STEP_S + slots * 5 * prompt_token_s
     window = find_window(facts)
     steps, requests = facts.steps, facts.requests
+    if not prompt_token_s:
+        committed = steps["committed"][window.steps(facts)].sum()
+        assert committed / window.seconds == slots / STEP_S
     # Behind the first texts of every slot, which start in the middle, and before clients go away.
     begin_s, last_s = requests["finish_s"][2 * clients], requests["arrival_s"].max()
     steady = (steps["time_s"] >= begin_s) & (steps["time_s"] <= last_s)
