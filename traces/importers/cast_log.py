@@ -57,12 +57,18 @@ def read_rounds(source: InputFile) -> Rounds:
     content, rounds, unused = _loaded(source), [], set()
     if not isinstance(content, list) or not content:
         Node(str(source.path), "", content).refuse("a list of at least one round")
+    most = min(MOST_ENTRIES, len(source.data))
     for number, item in enumerate(content):
         node = Node(str(source.path), f"round {number}:", item)
         if not isinstance(item, dict):
             node.refuse(f"a dict with {', '.join(KEYS)}")
         rounds.append(_round(node, item))
-        _check_size(node, rounds, len(content), min(MOST_ENTRIES, len(source.data)))
+        first, shape = rounds[0][0], rounds[-1][0].shape
+        idx = Node(node.source, node.below("top_idx"), None)
+        if shape != first.shape:
+            idx.refuse(f"{first.shape}, as in round 0", f"of shape {shape}")
+        if len(content) * first.size > most:  # before all of them are in memory
+            idx.refuse(f"at most {most} entries in this file", f"{shape} in {len(content)} rounds")
         unused.update(shown(key).strip("'") for key in item if key not in KEYS)
     arrays = (np.stack(part) for part in zip(*rounds, strict=True))
     return Rounds(source, *arrays, unused=tuple(sorted(unused)))
@@ -77,7 +83,13 @@ def _loaded(source: InputFile) -> Any:
             f"{source.path}: reading a torch file needs torch, which is not installed; accepted: "
             "an installation with the extra `live` (pip install 'specsim[live]')"
         ) from None
-    _refuse_packed(source)
+    try:
+        with zipfile.ZipFile(io.BytesIO(source.data)) as archive:
+            packed = any(one.compress_type for one in archive.infolist())
+    except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError, EOFError):
+        packed = False  # of the older format, or damaged: torch says what is wrong with it
+    if packed:  # it may hold more than memory does; torch packs nothing
+        Node(str(source.path), "", None).refuse("a file as torch.save writes it", "compressed")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about old pickles; what it cannot read, it refuses
@@ -89,32 +101,26 @@ def _loaded(source: InputFile) -> Any:
         ) from None
 
 
-def _refuse_packed(source: InputFile) -> None:
-    """InputError for a zip archive that unpacks to more than it is; torch packs nothing."""
-    try:
-        with zipfile.ZipFile(io.BytesIO(source.data)) as archive:
-            packed = any(one.compress_type for one in archive.infolist())
-    except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError, EOFError):
-        return  # of the older format, or damaged: torch says what is wrong with it
-    if packed:
-        Node(str(source.path), "", None).refuse("a file as torch.save writes it", "compressed")
-
-
 def _round(node: Node, item: dict[Any, Any]) -> tuple[np.ndarray, ...]:
-    """top_idx, top_val, realized and accepted of one round."""
+    """top_idx, top_val, realized (-1 behind the last known token) and accepted of one round."""
     parts = {}
     for key, accepted in KEYS.items():
         if key not in item:
             raise InputError(f"{node.source}: {node.at} {key} is missing; accepted: {accepted}")
         parts[key] = Node(node.source, node.below(key), item[key])
-    tokens = _as_array(parts["top_idx"], "iu", 2, KEYS["top_idx"])
-    logits = _as_array(parts["top_val"], "iuf", 2, KEYS["top_val"])
-    _check_scores(parts["top_idx"], tokens, parts["top_val"], logits)
-    realized = _realized(parts["realized"], len(tokens))
-    accepted, known = _as_array(parts["accepted"], "iu", 0, KEYS["accepted"]), realized >= 0
-    if not 0 <= accepted <= known.sum():
-        wanted = f"from 0 to {known.sum()}, the number of realized tokens"
-        parts["accepted"].refuse(wanted, str(accepted))
+    idx, val, text, count = parts.values()
+    tokens = _as_array(idx, "iu", 2, KEYS["top_idx"])
+    logits = _as_array(val, "iuf", 2, KEYS["top_val"])
+    _check_scores(idx, tokens, val, logits)
+    known, depths = _as_array(text, "iu", 1, KEYS["realized"]), len(tokens)
+    if len(known) > depths:
+        text.refuse(f"at most {depths} tokens, one for every depth", f"{len(known)} tokens")
+    _check_tokens(text, known)
+    accepted = _as_array(count, "iu", 0, KEYS["accepted"])
+    if not 0 <= accepted <= len(known):
+        count.refuse(f"from 0 to {len(known)}, the number of realized tokens", str(accepted))
+    realized = np.full(depths, -1, dtype=np.int64)
+    realized[: len(known)] = known
     return tokens, logits, realized, accepted
 
 
@@ -123,7 +129,7 @@ def _check_scores(idx: Node, tokens: np.ndarray, val: Node, logits: np.ndarray) 
         idx.refuse("at least one depth and one candidate", f"of shape {tokens.shape}")
     if logits.shape != tokens.shape:
         val.refuse(f"that of top_idx, {tokens.shape}", f"of shape {logits.shape}")
-    _refuse_where(~_tokens(tokens), idx, tokens, f"a token id from 0 to {MOST_TOKEN}")
+    _check_tokens(idx, tokens)
     bad = ~(np.abs(logits) <= MOST_LOGIT)  # NaN too
     _refuse_where(bad, val, logits, f"a finite logit, at most {MOST_LOGIT:g} in size")
     ordered = np.sort(tokens, axis=1)
@@ -134,29 +140,9 @@ def _check_scores(idx: Node, tokens: np.ndarray, val: Node, logits: np.ndarray) 
         place.refuse("every candidate once", f"a row with token {ordered[depth, column]} twice")
 
 
-def _realized(node: Node, depths: int) -> np.ndarray:
-    """(L,) int64, -1 behind the last known token."""
-    tokens = _as_array(node, "iu", 1, KEYS["realized"])
-    if len(tokens) > depths:
-        node.refuse(f"at most {depths} tokens, one for every depth", f"{len(tokens)} tokens")
-    _refuse_where(~_tokens(tokens), node, tokens, f"a token id from 0 to {MOST_TOKEN}")
-    padded = np.full(depths, -1, dtype=np.int64)
-    padded[: len(tokens)] = tokens
-    return padded
-
-
-def _tokens(values: np.ndarray) -> np.ndarray:
-    return (values >= 0) & (values <= MOST_TOKEN)
-
-
-def _check_size(node: Node, rounds: list[tuple[np.ndarray, ...]], count: int, most: int) -> None:
-    """Every round has the first one's depths and candidates; all together fit in memory."""
-    shape, first = rounds[-1][0].shape, rounds[0][0].shape
-    idx = Node(node.source, node.below("top_idx"), None)
-    if shape != first:
-        idx.refuse(f"{first}, as in round 0", f"of shape {shape}")
-    if len(rounds) == 1 and count * shape[0] * shape[1] > most:
-        idx.refuse(f"at most {most} entries in this file", f"{shape} in {count} rounds")
+def _check_tokens(node: Node, values: np.ndarray) -> None:
+    bad = (values < 0) | (values > MOST_TOKEN)
+    _refuse_where(bad, node, values, f"a token id from 0 to {MOST_TOKEN}")
 
 
 def _refuse_where(bad: np.ndarray, node: Node, values: np.ndarray, accepted: str) -> None:

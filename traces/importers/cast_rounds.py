@@ -14,7 +14,7 @@ from traces.common.errors import InputError
 from traces.importers.cast_log import MOST_TOKEN, Rounds, read_rounds
 from traces.importers.files import ImportReport, check_out, counted, read_line, read_sources
 from traces.importers.profile import checked_count, checked_texts
-from traces.importers.rounds_recording import LACKS, RoundsFacts, chain_accepted, write_rounds
+from traces.importers.rounds_recording import LACKS, chain_accepted, write_rounds
 
 HELP = "CAST's round logs (torch files) -> a recording of rounds, FILE.safetensors"
 _TEXTS = ("target", "drafter", "pair", "dtype", "license", "source")
@@ -48,19 +48,15 @@ def run(args: argparse.Namespace) -> ImportReport:
     texts = checked_texts(args, _TEXTS)
     vocab = checked_count("--vocab-size", args.vocab_size, MOST_TOKEN + 1)
     logs = [read_rounds(source) for source in sources]
+    first = logs[0]
     for log in logs[1:]:
-        _check_sizes(logs[0], log)
-    facts = RoundsFacts(**texts, block_semantics=args.block_semantics, vocab_size=vocab)
-    write_rounds(args.out, logs, facts)
+        if log.top_idx.shape[1:] != first.top_idx.shape[1:]:
+            raise InputError(
+                f"{log.source.path}: {log.depths} depths of {log.candidates} candidates; accepted: "
+                f"{first.depths} of {first.candidates}, as in {first.source.path}"
+            )
+    write_rounds(args.out, logs, texts | {"block_semantics": args.block_semantics}, vocab)
     return ImportReport(tuple(_read_lines(logs)), LACKS, (args.out,))
-
-
-def _check_sizes(first: Rounds, log: Rounds) -> None:
-    if log.top_idx.shape[1:] != first.top_idx.shape[1:]:
-        raise InputError(
-            f"{log.source.path}: {log.depths} depths of {log.candidates} candidates; accepted: "
-            f"{first.depths} of {first.candidates}, as in {first.source.path}"
-        )
 
 
 def _read_lines(logs: Sequence[Rounds]) -> list[str]:

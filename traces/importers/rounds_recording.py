@@ -8,8 +8,7 @@ not served.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,28 +33,27 @@ OUTPUTS = 2  # of a sequence: output 0, whose anchor the round starts from, and 
 RECORDER = "import cast-rounds 1"
 
 
-@dataclass(frozen=True, slots=True)
-class RoundsFacts:
-    """What the log does not say."""
-
-    target: str
-    drafter: str
-    pair: str | None
-    dtype: str
-    license: str
-    source: str
-    block_semantics: str
-    vocab_size: int | None  # None: the largest id seen, plus 1
-
-
-def write_rounds(path: Path, logs: Sequence[Rounds], facts: RoundsFacts) -> None:
+def write_rounds(
+    path: Path, logs: Sequence[Rounds], facts: Mapping[str, str | None], vocab_size: int | None
+) -> None:
     """Write the recording of all logs, whose sizes are equal, in order.
+
+    Args:
+        facts: what the log does not say: target, drafter, pair, dtype, license, source and
+            block_semantics. vocab_size: None: the largest id seen, plus 1.
 
     Raises:
         InputError: an id beyond the vocabulary, or a path that cannot be written to.
     """
-    vocab = _vocabulary(logs, facts.vocab_size)
-    meta, arrays = _meta(logs, facts, vocab), _arrays(logs, vocab)
+    largest = [int(max(log.top_idx.max(), log.realized.max())) for log in logs]
+    vocab = max(largest) + 1 if vocab_size is None else vocab_size  # itself an unknown token
+    for log, token in zip(logs, largest, strict=True):
+        if token >= vocab:
+            raise InputError(
+                f"{log.source.path}: holds token {token}; accepted: below --vocab-size {vocab}"
+            )
+    domains = [printable(log.source.path.stem) or "log" for log in logs]
+    meta, arrays = _meta(logs, domains, facts, vocab), _arrays(logs, domains, vocab)
     build_recording(meta, arrays, str(path))  # what it refuses leaves no folder behind
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -65,27 +63,16 @@ def write_rounds(path: Path, logs: Sequence[Rounds], facts: RoundsFacts) -> None
         raise InputError(f"--out is {path} ({reason}); accepted: a path to write to") from None
 
 
-def _vocabulary(logs: Sequence[Rounds], given: int | None) -> int:
-    """Ids below this are the log's own; this one stands for a token that is not known."""
-    largest = [int(max(log.top_idx.max(), log.realized.max())) for log in logs]
-    if given is None:
-        return max(largest) + 1
-    for log, token in zip(logs, largest, strict=True):
-        if token >= given:
-            raise InputError(
-                f"{log.source.path}: holds token {token}; accepted: below --vocab-size {given}"
-            )
-    return given
-
-
-def _arrays(logs: Sequence[Rounds], unknown: int) -> dict[str, np.ndarray]:
+def _arrays(logs: Sequence[Rounds], domains: Sequence[str], unknown: int) -> dict[str, np.ndarray]:
     """The format's arrays; N rounds, L depths."""
-    tokens, logits = (np.concatenate([getattr(log, name) for log in logs]) for name in _SCORES)
+    tokens, logits = (
+        np.concatenate([getattr(log, name) for log in logs]) for name in ("top_idx", "top_val")
+    )
     order = np.argsort(-logits, axis=-1, kind="stable")  # equal scores stay in the file's order
     tokens, logits = (np.take_along_axis(array, order, axis=-1) for array in (tokens, logits))
     logprob = log_softmax(logits).astype(np.float32)  # over the candidates kept
     realized = np.concatenate([log.realized for log in logs])
-    counts = [len(log) for log in logs]
+    number = {name: index for index, name in enumerate(dict.fromkeys(domains))}
     rounds, depths = realized.shape
     outside = np.full((rounds, 1), unknown)
     text = np.concatenate([outside, np.where(realized < 0, unknown, realized), outside], axis=1)
@@ -95,7 +82,7 @@ def _arrays(logs: Sequence[Rounds], unknown: int) -> dict[str, np.ndarray]:
         "seq_offset": starts,
         "prompt_len": np.zeros(rounds, np.int64),
         "output_len": np.full(rounds, OUTPUTS),
-        "domain": np.repeat([_domains(logs).index(_domain(log)) for log in logs], counts),
+        "domain": np.repeat([number[one] for one in domains], [len(log) for log in logs]),
         "split": np.full(rounds, SPLITS.index("report")),
         "anchor_pos": starts[:-1],
         "pool_token": tokens,
@@ -104,9 +91,6 @@ def _arrays(logs: Sequence[Rounds], unknown: int) -> dict[str, np.ndarray]:
         "seq_accepted": np.concatenate([log.accepted for log in logs]).astype(np.int32),
         "seq_realised": (realized >= 0).sum(axis=1).astype(np.int32),
     }
-
-
-_SCORES = ("top_idx", "top_val")
 
 
 def path_logq(tokens: np.ndarray, logprob: np.ndarray, realized: np.ndarray) -> np.ndarray:
@@ -122,37 +106,30 @@ def chain_accepted(log: Rounds) -> np.ndarray:
     return np.logical_and.accumulate(best == log.realized, axis=1).sum(axis=1)
 
 
-def _domain(log: Rounds) -> str:
-    return printable(log.source.path.stem) or "log"
-
-
-def _domains(logs: Sequence[Rounds]) -> list[str]:
-    return list(dict.fromkeys(map(_domain, logs)))
-
-
-def _meta(logs: Sequence[Rounds], facts: RoundsFacts, vocab: int) -> dict[str, Any]:
-    pair = facts.pair or f"{facts.target} with {facts.drafter}"
+def _meta(
+    logs: Sequence[Rounds], domains: Sequence[str], facts: Mapping[str, str | None], vocab: int
+) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "version": VERSION,
         "encoding": "pool",
         "per_round": True,
         "lacks": list(LACKS),
-        "pair": pair,
-        "target": {"name": facts.target, "sha256": "unknown"},
-        "drafter": {"name": facts.drafter, "kind": "block", "sha256": "unknown"},
-        "block_semantics": facts.block_semantics,
+        "pair": facts["pair"] or f"{facts['target']} with {facts['drafter']}",
+        "target": {"name": facts["target"], "sha256": "unknown"},
+        "drafter": {"name": facts["drafter"], "kind": "block", "sha256": "unknown"},
+        "block_semantics": facts["block_semantics"],
         "vocab_size": vocab + 1,
         "unknown_token": vocab,
         "eos_token": None,
         "banned_tokens": [],
         "shared_head": False,
         "temperature": 0.0,
-        "dtype": facts.dtype,
-        "domains": _domains(logs),
+        "dtype": facts["dtype"],
+        "domains": list(dict.fromkeys(domains)),
         "seed": 0,
         "generation": {"max_new_tokens": OUTPUTS, "per_round": True},  # joins no other shard
         "recorder_version": RECORDER,
-        "text_license": facts.license,
-        "source": {"text": facts.source, "files": [log.source.described for log in logs]},
+        "text_license": facts["license"],
+        "source": {"text": facts["source"], "files": [log.source.described for log in logs]},
     }

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from traces.common.errors import InputError, near_note
 from traces.common.json import first_twice
@@ -74,7 +73,10 @@ def read_cells(path: Path) -> tuple[list[str], list[TimedCell]]:
     """
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = list(_numbered(csv.reader(file)))
+            reader, line, rows = csv.reader(file), 1, []
+            for values in reader:
+                rows.append((line, values))
+                line = reader.line_num + 1  # a quoted cell may run over several
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{path}: cannot read the table ({error})") from error
     if len(rows) < 2:
@@ -92,14 +94,6 @@ def read_cells(path: Path) -> tuple[list[str], list[TimedCell]]:
         TimedCell(path, line, dict(zip(columns, map(str.strip, values), strict=True)))
         for line, values in rows[1:]
     ]
-
-
-def _numbered(reader: Any) -> Iterator[tuple[int, list[str]]]:
-    """Rows with the line that each begins in: a quoted cell may run over several."""
-    line = 1
-    for values in reader:
-        yield line, values
-        line = reader.line_num + 1
 
 
 def shown(columns: Sequence[str]) -> str:
@@ -180,12 +174,14 @@ def read_verify(path: Path, fixed: Mapping[str, int | str]) -> tuple[VerifyRow, 
             f"{path}: columns {shown(columns)}; accepted: exactly one of {_PER_REQUEST} "
             f"and {_TOTAL}"
         )
-    _require(path, columns, (sizes[0], "verify_ms", "regime"), fixed)
-    refuse_others(path, columns, (*_DIMENSIONS, sizes[0], "verify_ms", "regime", "noise_ms"))
+    _check_columns(path, columns, (sizes[0], "verify_ms", "regime"), fixed)
     rows = [_verify_row(cell, sizes[0], fixed) for cell in cells]
     keys = [(r.batch or 0, r.kv_prefix_tokens, r.packed_tokens_total) for r in rows]
     check_sorted(cells, sizes[0], keys, _ROW_ORDER)
-    _regimes_in_order(cells, rows)
+    for cell, before, row in zip(cells[1:], rows, rows[1:], strict=False):
+        same = (before.batch, before.kv_prefix_tokens) == (row.batch, row.kv_prefix_tokens)
+        if same and row.captured and not before.captured:  # graphs cover the small sizes
+            cell.refuse("regime", "eager, once a smaller size is eager")
     return tuple(rows)
 
 
@@ -199,8 +195,7 @@ def read_draft(path: Path, fixed: Mapping[str, int | str]) -> tuple[DraftRow, ..
         InputError: naming file, line, column, value and what is accepted.
     """
     columns, cells = read_cells(path)
-    _require(path, columns, ("draft_ms",), fixed)
-    refuse_others(path, columns, (*_DIMENSIONS, "draft_ms", "noise_ms"))
+    _check_columns(path, columns, ("draft_ms",), fixed)
     if "batch" not in columns and fixed["batch"] == ANY_BATCH:
         raise InputError(
             f"{path}: column batch is missing; accepted: a column, the header says any"
@@ -219,9 +214,13 @@ def read_draft(path: Path, fixed: Mapping[str, int | str]) -> tuple[DraftRow, ..
     return tuple(rows)
 
 
-def _require(path: Path, columns: list[str], names: tuple[str, ...], fixed: Mapping) -> None:
-    dimensions = [name for name in _DIMENSIONS if name not in fixed]
-    require(path, columns, (*names, *dimensions))
+def _check_columns(
+    path: Path, columns: list[str], names: tuple[str, ...], fixed: Mapping | None = None
+) -> None:
+    """`names`, perhaps noise_ms, and the dimensions, of which `fixed` may have some (None: all)."""
+    dimensions = () if fixed is None else _DIMENSIONS
+    require(path, columns, (*names, *(name for name in dimensions if name not in fixed)))
+    refuse_others(path, columns, (*dimensions, *names, "noise_ms"))
 
 
 def _dimension(cell: TimedCell, name: str, fixed: Mapping[str, int | str]) -> int:
@@ -248,14 +247,6 @@ def _verify_row(cell: TimedCell, size: str, fixed: Mapping[str, int | str]) -> V
     )
 
 
-def _regimes_in_order(cells: list[TimedCell], rows: list[VerifyRow]) -> None:
-    """Captured graphs cover the small sizes: an eager size below a captured one is refused."""
-    for cell, before, row in zip(cells[1:], rows, rows[1:], strict=False):
-        same = (before.batch, before.kv_prefix_tokens) == (row.batch, row.kv_prefix_tokens)
-        if same and row.captured and not before.captured:
-            cell.refuse("regime", "eager, once a smaller size is eager")
-
-
 @dataclass(frozen=True, slots=True)
 class PrefillRow:
     """One timed pass over one prompt."""
@@ -273,8 +264,7 @@ def read_prefill(path: Path) -> tuple[PrefillRow, ...]:
         InputError: naming file, line, column, value and what is accepted.
     """
     columns, cells = read_cells(path)
-    require(path, columns, ("prompt_tokens", "prefill_ms"))
-    refuse_others(path, columns, ("prompt_tokens", "prefill_ms", "noise_ms"))
+    _check_columns(path, columns, ("prompt_tokens", "prefill_ms"))
     rows = tuple(
         PrefillRow(cell.size("prompt_tokens"), cell.time_ms("prefill_ms"), cell.noise_ms())
         for cell in cells
