@@ -5,8 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
 from simulator.cli.overrides import normalised
 from simulator.cli.survey import opened, parse, planned
+from simulator.studies.options import CONF
+
+
+def composed(name: str, *overrides: str) -> dict[str, Any]:
+    """What Hydra composes of a file of conf/, as plain data."""
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return OmegaConf.to_container(compose(name, list(overrides)), resolve=True)
 
 
 def composed_jobs(words: Sequence[str]) -> list[dict[str, Any]]:

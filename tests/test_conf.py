@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from hydra import compose, initialize_config_dir
-from omegaconf import OmegaConf
 
 from simulator.cli.overrides import OPTION_GROUPS
 from simulator.cli.remarks import remarks
@@ -14,14 +12,10 @@ from simulator.engine.inputs import load_cost
 from simulator.engine.settings import read_settings
 from simulator.policies.loading import make_policy
 from simulator.studies.options import CONF, read_option
+from tests.composing import composed
 from traces.recordings.catalog import known_recordings
 
 FILES = sorted(path.relative_to(CONF) for path in CONF.rglob("*.yaml"))
-
-
-def composed(name: str, *overrides: str) -> dict:
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        return OmegaConf.to_container(compose(name, list(overrides)), resolve=True)
 
 
 def options(group: str) -> list[str]:

@@ -20,16 +20,13 @@ from simulator.cost import (
     shares,
 )
 from simulator.studies.options import read_option
+from tests.fast_cases import cost_of
 from traces.common.errors import InputError
 
 CONF = Path(__file__).parent.parent / "conf" / "latency"
 H100 = "h100_sxm_qwen3_8b_table5"
 # Qwen3-8B: 2 x 36 layers x 8 heads x 128 x 2 bytes per context token, read at 3350 GB/s.
 H100_KV_MS = 147456 / 3350e9 * 1e3
-
-
-def cost_of(name: str, **settings) -> StepCost:
-    return StepCost(find_profile(name), **settings)
 
 
 def step(cost: StepCost, packed, context, drafted=False, tree=False):
@@ -181,19 +178,6 @@ def test_the_extension_never_falls_and_starts_at_the_last_point(name):
         cost.width_probe(context)[1][-1]
     )
     assert len(packed) == len(probe_ms)
-
-
-@pytest.mark.parametrize("name", known_profiles())
-def test_curve_and_single_answers_agree(name):
-    cost = cost_of(name)
-    rng = np.random.default_rng(7)
-    for batch in (1, 3, 8, 20, 32, 70):
-        totals = np.sort(rng.integers(batch, 40 * batch + 3000, 40))
-        for context in (100, 1024, 1500.5, 20000):
-            one_by_one = [cost.verify_s(batch, int(total), context) for total in totals]
-            np.testing.assert_allclose(
-                cost.verify_curve_s(batch, totals, context), one_by_one, rtol=1e-12
-            )
 
 
 @pytest.mark.parametrize(("packed", "context"), [([200], 1024), ([4, 4], 1024), ([4], 1000)])

@@ -18,6 +18,7 @@ from simulator.cost import (
 )
 from simulator.cost.price import host_s
 from simulator.policies.priced_survival.accounts import plain_step_s
+from tests.fast_cases import cost_of
 from traces.common.errors import InputError
 
 H100 = "h100_sxm_qwen3_8b_table5"
@@ -32,10 +33,6 @@ TREES = HostOverhead(
     bubble_s=3e-4,
 )
 WORK, BUBBLE = 0.5 + 3 * 0.1 + 1 + 0.2 + 3 * 0.05, 0.3  # ms of 3 nodes in a tree
-
-
-def cost_of(name="b300", **given) -> StepCost:
-    return StepCost(find_profile(name), **given)
 
 
 def step(cost: StepCost, packed, context=8192, drafted=True, tree=True, **more):

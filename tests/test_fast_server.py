@@ -150,10 +150,6 @@ def test_only_one_token_requests():
     assert len(same((recording, None), "fixed_chain", max_concurrency=3).steps["step"]) == 0
 
 
-def test_fewer_requests_than_clients(mixed):
-    same(mixed, "cast", max_concurrency=9, num_prompts=4)
-
-
 @pytest.mark.parametrize("chunk", [1, 100, 1 << 16])
 @pytest.mark.parametrize("block", [1, 7])
 def test_where_chunks_and_blocks_end_changes_nothing(mixed, monkeypatch, chunk, block):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -112,50 +110,6 @@ def test_a_step_knows_its_chunks_padding_and_replica():
     assert steps["packed_tokens"].tolist() == [4, 4]
     served = ("replica", "prefill_tokens", "kv_blocks", "preempted")
     assert [steps[name].tolist() for name in served] == [[1, 0], [64, 0], [7, 0], [2, 0]]
-
-
-def test_single_calls_say_what_bulk_calls_say():
-    book = Ledger(REQUESTS)
-    for name, times_s in TIMES.items():
-        for request, time_s in enumerate(times_s):
-            book.note(name, request, time_s)
-    book.note("admitted_s", 0, 2.0)  # again, after a preemption: the first time counts
-    note(book, 0.75)
-    for request, name, value in (
-        (0, "preemptions", 1),
-        (0, "preemptions", 1),
-        (1, "hand_overs", 1),
-        (1, "replica", 3),
-    ):
-        book.note(name, request, value)
-    ours, theirs = book.facts().requests, ledger()
-    assert [ours[name].tolist() for name in ("domain", "prompt_tokens", "output_tokens")] == [
-        *([0, 1], [9, 7], [2, 3])
-    ]
-    note(theirs, 0.75)
-    theirs = theirs.facts().requests
-    for name, times_s in TIMES.items():
-        assert ours[name].tolist() == theirs[name].tolist() == times_s
-    counted = ("preemptions", "hand_overs", "replica", "rejected")
-    assert [ours[n].tolist() for n in counted] == [[2, 0], [0, 1], [0, 3], [False, False]]
-    assert [theirs[n].tolist() for n in counted] == [[0, 0], [0, 0], [0, 0], [False, False]]
-
-
-@pytest.mark.parametrize("rejected", [[1], [0, 1]])
-def test_a_rejected_request_emits_nothing_and_does_not_end(rejected):
-    book = Ledger(replace(REQUESTS, output_tokens=np.array([1, 3])))
-    for request in (0, 1):
-        book.note("arrival_s", request, 0.5)
-        if request in rejected:
-            book.note("rejected", request, 0.5)
-        else:
-            for name, time_s in (("admitted_s", 0.5), ("first_token_s", 2.5), ("finish_s", 2.5)):
-                book.note(name, request, time_s)
-    facts, gone = book.facts(), np.isin([0, 1], rejected)
-    assert facts.requests["rejected"].tolist() == gone.tolist()
-    assert facts.requests["output_tokens"].tolist() == np.where(gone, 0, 1).tolist()
-    assert np.isnan(facts.requests["finish_s"]).tolist() == gone.tolist()
-    assert facts.duration_s == (0.0 if gone.all() else 2.5)
 
 
 def test_bulk_calls_go_between_single_ones():

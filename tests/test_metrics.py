@@ -270,10 +270,6 @@ def test_statistics_of_nothing_are_null():
     assert statistics("itl", np.array([1.0, 2.0, 3.0, 10.0]))["p95_itl_ms"] == pytest.approx(8.95)
 
 
-def completions(finish_s: list[float], clients: int | None) -> Facts:
-    return Facts(columns(finish_s=finish_s), {}, {}, clients)
-
-
 @pytest.mark.parametrize(
     ("finish_s", "clients", "ramp", "expected"),
     [

@@ -85,13 +85,15 @@ def test_the_floor_is_below_every_price_and_never_falls(name):
         assert np.all(np.diff(floor) >= -1e-15)
 
 
-@pytest.mark.parametrize("name", ["b300", "mi355x", "h100_sxm_qwen3_8b_table6"])
+@pytest.mark.parametrize("name", known_profiles())
 def test_a_curve_is_the_price_at_each_total(name, monkeypatch):
-    cost, totals = cost_of(name, cliffs=CLIFFS), np.arange(7, 400, 3)
-    one_by_one = [cost.verify_s(7, total, 1234.5) for total in totals.tolist()]
-    for work in (0, compiling.PATIENCE * compiling.UNKEPT):
-        monkeypatch.setitem(compiling._work, (price.__name__,), work)
-        assert cost.verify_curve_s(7, totals, 1234.5).tolist() == one_by_one
+    cost = cost_of(name, cliffs=CLIFFS)
+    for batch, context in ((1, 100), (7, 1234.5), (20, 1024), (70, 20_000)):
+        totals = np.arange(batch, 40 * batch + 3000, 47)
+        one_by_one = [cost.verify_s(batch, total, context) for total in totals.tolist()]
+        for work in (0, compiling.PATIENCE * compiling.UNKEPT):
+            monkeypatch.setitem(compiling._work, (price.__name__,), work)
+            assert cost.verify_curve_s(batch, totals, context).tolist() == one_by_one
 
 
 def test_a_stretch_of_equal_prices_is_one():

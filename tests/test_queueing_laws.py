@@ -216,18 +216,6 @@ def test_waits_are_those_of_the_closed_form(name, load, count):
     assert (waits(facts) > 0).mean() == pytest.approx(rate * service_s.mean(), rel=0.03)
 
 
-@pytest.mark.parametrize("load", LOADS)
-def test_steps_of_those_times_are_the_same_queue(load):
-    """Texts of two tokens whose one step takes the drawn time: M/M/1 again, to the last bit."""
-    count = 3000
-    work, texts = (arriving(load, outputs * ones(count), seed=1) for outputs in (1, 2))
-    service_s = np.random.default_rng(2).exponential(1.0, count)
-    prompts = of_prompts(work, service_s)
-    steps = served(texts, OwnService(np.zeros(count), service_s))
-    for name in ("arrival_s", "admitted_s", "finish_s"):
-        assert steps.requests[name].tolist() == prompts.requests[name].tolist()
-
-
 @pytest.mark.parametrize(("load", "count"), [(0.6, 25_000), (0.8, 20_000)])
 def test_texts_wait_as_in_m_g_1(load, count):
     """Texts of 1, 2 and 3 tokens at a constant step: services of 0, 1 and 2 steps."""
@@ -313,13 +301,3 @@ def test_slots_turn_over_in_one_period(slots, length, turns, prompt_token_s):
     inside = window.requests(facts) & (requests["arrival_s"] >= begin_s)
     assert np.count_nonzero(inside) > clients
     assert set((requests["finish_s"] - requests["arrival_s"])[inside]) == {turns * period_s}
-
-
-def test_replicas_share_the_clients_work():
-    """Two replicas of two slots, taking turns: 2 x 2 / T tokens per second."""
-    rules = ServerSettings(max_num_seqs=2, replicas=2)
-    load = {"max_concurrency": 8, "num_prompts": 96}
-    facts = serve(texts_of_length(20), Plain(), **load, server=rules)
-    window = find_window(facts)
-    committed = facts.steps["committed"][window.steps(facts)].sum()
-    assert committed / window.seconds == pytest.approx(4 / STEP_S, rel=0.02)

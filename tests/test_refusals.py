@@ -52,6 +52,13 @@ WORDS = {
     "hydra.run.dir=": "hydra.run.dir is ''; accepted: a folder, . for this one",
     "--nope": "unrecognized arguments: --nope",
     "--config-dir=nope": "--config-dir is 'nope'",
+    "objective=speed": "objective is 'speed'; accepted: request_goodput",
+    "objective=request_goodput": "accepted with goodput=null",
+    "objective=mean_tpot_ms direction=maximize": "mean_tpot_ms: minimize",
+    "objective=output_throughput direction=up": "direction is 'up'",
+    "direction=maximize": "accepted without an objective: null",
+    "objective=output_throughput task=rtable": "accepted with task=rtable: null",
+    "objective=3": "objective is 3",
     "-m --cfg job": "--cfg with -m; accepted: one of them",
 }
 UNKNOWN = {

@@ -11,15 +11,13 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
-from hydra import compose, initialize_config_dir
-from omegaconf import OmegaConf
 
 from simulator.cost import find_profile
 from simulator.engine.inputs import settled
 from simulator.engine.run import load, prepare, run_job
 from simulator.policies.loading import make_policy
 from simulator.studies.options import CONF
-from tests.composing import job_overrides
+from tests.composing import composed, job_overrides
 
 ROOT = CONF.parent
 PAGE = (ROOT / "simulator" / "REPORTS.md").read_text(encoding="utf-8")
@@ -33,12 +31,6 @@ TABLES = {
 }
 
 
-def config(*overrides: str) -> dict:
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        node = compose("config", list(overrides))
-    return OmegaConf.to_container(node, resolve=True)
-
-
 @pytest.fixture(scope="module")
 def play(tmp_path_factory):
     """Play one cell of an experiment; returns its summary, with its folder beside it."""
@@ -48,7 +40,7 @@ def play(tmp_path_factory):
         key = (name, *overrides)
         if key not in known:
             folder = tmp_path_factory.mktemp("run")
-            job = prepare(load(settled(config(f"experiment={name}", *overrides))))
+            job = prepare(load(settled(composed("config", f"experiment={name}", *overrides))))
             known[key] = run_job(job, folder) | {"folder": folder}
         return known[key]
 
@@ -82,7 +74,7 @@ def test_every_command_of_the_page_composes(in_checkout):
     for words in real:
         jobs = job_overrides(words[words.index("simulator") + 1 :])
         if not any(word.startswith("experiment=") for word in words):
-            make_policy(config(*jobs[-1])["policy"])
+            make_policy(composed("config", *jobs[-1])["policy"])
 
 
 # ---------------------------------------------------------------- a fixed draft under load

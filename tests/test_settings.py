@@ -10,8 +10,6 @@ from itertools import takewhile
 from typing import Any
 
 import pytest
-from hydra import compose, initialize_config_dir
-from omegaconf import OmegaConf
 
 from real_runner.settings import (
     DemoKeys,
@@ -30,6 +28,7 @@ from simulator.cost.settings import LatencySettings
 from simulator.engine.settings import ServerSettings, WorkloadSettings
 from simulator.studies.options import CONF, read_option
 from simulator.studies.settings import SECTIONS, Configuration, check_keys
+from tests.composing import composed
 from traces.common.errors import InputError
 from traces.common.settings import Section, keys_of
 from traces.common.yaml import load_yaml
@@ -114,8 +113,7 @@ def line_of(path: str, value: Any) -> str:
 @pytest.fixture(scope="module")
 def live() -> dict[str, Any]:
     """The configuration of the live runner, without a word."""
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        return OmegaConf.to_container(compose("real_runner"), resolve=True)
+    return composed("real_runner")
 
 
 @pytest.mark.parametrize("path", sorted(KEYS.keys() - OPEN - {"request_rate"}))

@@ -8,7 +8,6 @@ from omegaconf import OmegaConf
 
 from simulator.cli import survey
 from simulator.cli.survey import opened, parse, planned
-from simulator.cli.sweep.job import job_name
 from traces.common.errors import InputError
 
 JOBS = [
@@ -89,20 +88,6 @@ def test_names_of_folders(here, pattern, name):
     words = [f"hydra.sweep.subdir='{pattern}'", "seed=3"]
     with opened(parse([])) as composer:
         assert composer.job(words, 4, str(here)).folder == here / name
-
-
-@pytest.mark.parametrize(
-    ("words", "shown"),
-    [
-        (["policy=cast", "latency.profile=my.csv", "latency.name=null", "seed=3"],
-         "policy=cast latency=my.csv seed=3"),
-        (["latency.profile='my own.csv'", "latency.name=null"], "latency='my own.csv'"),
-        (["trace.recording=a.safetensors", "++objective=request_goodput"], "trace=a.safetensors"),
-        (["latency.profile=b300", "latency.name=null"], "latency.profile=b300 latency.name=null"),
-    ],
-)  # fmt: skip
-def test_files_are_shown_as_they_are_typed(words, shown):
-    assert job_name(words) == shown
 
 
 def test_a_refused_job_is_never_finished(here):

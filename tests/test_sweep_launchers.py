@@ -123,7 +123,7 @@ def at_work(sweep: Path) -> list[Path]:
     return list(sweep.glob("*/.hydra/.lock"))
 
 
-@EVERYWHERE
+@pytest.mark.parametrize("launcher", ELSEWHERE)
 def test_a_process_that_dies_is_reported(words, launcher):
     """As when the system ends it because memory runs out."""
     status, _, err = ended(start([*words, "policy.nodes=1,-9", *launched_by(launcher)]))

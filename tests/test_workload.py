@@ -62,14 +62,6 @@ def test_gaps_have_the_asked_rate_and_variation(burstiness):
     assert gap_s.min() < 0.1 / rate  # not clipped from below
 
 
-def test_open_loop_requests_arrive_when_their_gaps_are_over(equal):
-    settings = {"request_rate": 50.0, "num_prompts": 12, "seed": 4, "max_concurrency": None}
-    facts = serve(equal, Plain(), **settings)
-    expected = np.cumsum(make_workload(Settings(**settings), equal, np.arange(9)).gap_s)
-    assert facts.requests["arrival_s"] == pytest.approx(expected, rel=1e-12)
-    assert not facts.requests["warmup"].any()
-
-
 def test_first_requests_of_clients_start_anywhere_in_their_text(equal):
     work = workload(equal, max_concurrency=400, num_prompts=450)
     anchors = equal.anchor_counts[work.sequence]
@@ -142,30 +134,6 @@ def test_outputs_are_as_long_as_the_file_says(recording, tmp_path):
     boundaries = np.count_nonzero(np.diff(recording.anchor_sequence[own]))
     assert requests["hand_overs"].tolist() == [boundaries, 0, 0]
     assert 1 <= boundaries <= 4
-
-
-def test_a_text_goes_on_behind_its_last_anchor(recording, tmp_path):
-    """Every text is left at its last anchor and the next of the ring entered at its first."""
-    path = written(tmp_path, "prompt_tokens,output_tokens\n3,1\n3,40\n")
-    lengths = lengths_of(recording, path)
-    facts = run(recording, lengths, max_concurrency=1, seed=4)
-    anchor, counts, offset = (
-        facts.rounds["anchor"],
-        recording.anchor_counts,
-        recording.anchor_offset,
-    )
-    sequence = recording.anchor_sequence[anchor]
-    places = np.flatnonzero(np.diff(sequence))
-    assert len(places) >= 4
-    behind = lengths.following(
-        np.array(list(dict.fromkeys(sequence.tolist())))  # the order of the run
-    )
-    for place in places.tolist():
-        left, entered = sequence[place], sequence[place + 1]
-        assert anchor[place] == offset[left] + counts[left] - 1
-        assert anchor[place + 1] == offset[entered]
-        assert behind[left] == entered
-    assert 2 not in set(sequence)  # the text of one token cannot go on
 
 
 def test_a_domain_column_chooses_among_its_texts(tmp_path):
