@@ -9,12 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from tests.synthetic import make_pool
 from tests.test_refusals import refused
-from traces import write_recording
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -38,33 +35,21 @@ def test_readme_shows_the_files(blocks):
     assert blocks["yaml"] == (EXAMPLE / "conf/policy/half_chain.yaml").read_text(encoding="utf-8")
 
 
-@pytest.fixture(scope="module")
-def recording(tmp_path_factory) -> Path:
-    made = make_pool(np.random.default_rng(3), sequences=9, depths=6, lengths=[30] * 9, noise=0.3)
-    path = tmp_path_factory.mktemp("recording") / "tiny.safetensors"
-    write_recording(path, made.meta, made.arrays)
-    return path
-
-
-def test_the_command_runs_the_policy(blocks, here, recording, monkeypatch):
-    """NAME=VALUE ... python ARGUMENTS. The whole chain of 6 goes to 2 clients, half of it to 20."""
+def test_the_command_runs_the_policy(blocks, here, recorded, monkeypatch):
+    """NAME=VALUE ... python ARGUMENTS. The whole chain of 7 goes to 2 clients, half of it to 20."""
     words = shlex.split(blocks["bash"])
     first = words.index("python")
     for name, value in (word.split("=", 1) for word in words[:first]):
         monkeypatch.setenv(name, value)
-    more = [f"trace.recording={recording}", "latency=b300", "max_concurrency=2,20"]
+    more = [f"trace.recording={recorded}", "latency=b300", "max_concurrency=2,20"]
     more += ["num_prompts=20", f"hydra.sweep.dir={here}"]
     command = [sys.executable, *words[first + 1 :], *more, "-m"]
     subprocess.run(command, cwd=ROOT, check=True, timeout=300)
-    paths = here.rglob("summary.json")
-    few, many = sorted(map(load, paths), key=lambda summary: summary["max_concurrency"])
+    found = [json.loads(path.read_text()) for path in here.rglob("summary.json")]
+    few, many = sorted(found, key=lambda summary: summary["max_concurrency"])
     assert few["policy"] == many["policy"] == "half_chain"
     assert few["completed"] == many["completed"] == 20
-    assert 3 <= many["draft_nodes_per_request"] < few["draft_nodes_per_request"] == 6
-
-
-def load(path: Path) -> dict:
-    return json.loads(path.read_text())
+    assert 3 <= many["draft_nodes_per_request"] < few["draft_nodes_per_request"] == 7
 
 
 @pytest.mark.parametrize(
@@ -78,7 +63,7 @@ def load(path: Path) -> dict:
          "policy Mine: order is None and there is no method plan, so it would never draft"),
     ],
 )  # fmt: skip
-def test_a_policy_that_is_not_whole(here, recording, monkeypatch, capsys, body, says):
+def test_a_policy_that_is_not_whole(here, recorded, monkeypatch, capsys, body, says):
     Path("mine_broken.py").write_text(
         "from simulator.orders.specs import ChainOrder\n"
         f"from simulator.policy import Policy\nclass Mine(Policy):\n    {body}\n"
@@ -86,6 +71,6 @@ def test_a_policy_that_is_not_whole(here, recording, monkeypatch, capsys, body, 
     monkeypatch.syspath_prepend(here)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     sys.modules.pop("mine_broken", None)
-    words = [f"trace={recording}", "policy._target_=mine_broken.Mine", "num_prompts=4"]
+    words = [f"trace={recorded}", "policy._target_=mine_broken.Mine", "num_prompts=4"]
     words += ["policy=autoregressive", "hydra.run.dir=out"]
     refused(words, capsys, says)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from real_runner.training.corpus import DOMAINS, generate
-from real_runner.training.corpus.stdlib_text import stdlib_provenance
 
 COUNT = 60
 
@@ -59,9 +58,3 @@ def test_code_is_python_and_the_new_name_replaced_the_old_one():
         old, new = re.match(r"# Rename (\w+) to (\w+)\n", example.prompt).groups()
         assert re.search(rf"\b{new}\b", example.completion)
         assert not re.search(rf"\b{old}\b", example.completion)
-
-
-def test_provenance_names_version_counts_and_hash():
-    facts = json.dumps(stdlib_provenance())
-    assert re.search(r'"3\.\d+', facts)
-    assert re.search(r'"[0-9a-f]{64}"', facts)

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from simulator.cli.main import main
-from simulator.engine import fingerprint
 from simulator.engine.fingerprint import reached
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -80,24 +79,6 @@ def test_what_decides_counts_and_what_prints_does_not(place):
         assert len(found) == number
 
 
-def test_the_engine_reaches_what_decides_and_nothing_that_prints():
-    found = reached(RUN)
-    assert {
-        "simulator.engine.server",
-        "simulator.orders.kernels.best_first",
-        "traces.recordings.recording",
-    } <= found.keys()
-    rooms = (
-        "simulator.results.printing",
-        "simulator.cli.main",
-        "simulator.cli.sweep.launch",
-        "simulator.policies.cast",
-        "simulator.policies.treespark",
-    )
-    assert not [name for name in found if name.startswith((*rooms, *fingerprint.PRINTING))]
-    assert "numpy" not in reached("simulator.policies.cast")
-
-
 @pytest.mark.parametrize(
     ("line", "module"),
     [
@@ -137,14 +118,3 @@ def test_a_tokenizer_counts_by_its_content(here, recorded, capsys):
     assert skipped == [False, False, False]
     assert main([*words, "workload.tokenizer=t.json"]) == 0
     assert "skipped" in capsys.readouterr().out
-
-
-def test_files_that_settings_name(tmp_path):
-    path = tmp_path / "fit.json"
-    node = {"name": str(path), "inner": [{"_target_": "x.Y", "calibration": str(path)}]}
-    assert fingerprint.named_files(node) == []
-    path.write_text("1")
-    first = fingerprint.named_files(node)
-    path.write_text("2")
-    assert len(first) == 1
-    assert fingerprint.named_files(node) != first

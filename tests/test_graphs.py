@@ -11,12 +11,12 @@ from real_runner.engine import graphs as graphs_module
 from real_runner.engine.attend import mixed
 from real_runner.engine.draws import KeyedDraws
 from real_runner.engine.engine import Engine, Settings, block_scores, draft_head
-from real_runner.engine.graphs import GRAPH_SIZES, GraphedVerify, next_size
+from real_runner.engine.graphs import GRAPH_SIZES, GraphedVerify
 from real_runner.engine.pack import PACKINGS, pack
 from real_runner.engine.walk import DrawAndMatch, GreedyMatch
 from real_runner.probing.shapes import random_pair
 from simulator.orders import BestFirstOrder
-from tests.tiny_pair import FREE, KINDS, random_prompts, random_trees, tiny_pair
+from tests.tiny_pair import KINDS, random_prompts, random_trees, tiny_pair
 from traces.common.errors import InputError
 
 CPU = torch.device("cpu")
@@ -52,14 +52,6 @@ def verify_random(engine: Engine, nodes: int, packing: str = "ragged") -> None:
 
 
 # ---- sizes
-
-
-@pytest.mark.parametrize(
-    ("size", "padded"),
-    [(1, 1), (3, 4), (5, 8), (9, 16), (249, 256), (257, 272), (512, 512), (513, 513)],
-)
-def test_the_next_graph(size, padded):
-    assert next_size(size, GRAPH_SIZES) == padded
 
 
 @pytest.mark.parametrize("sizes", [(), (0, 1), (4, 4), (8, 2)])
@@ -270,12 +262,3 @@ def test_wide_laws_are_taken_for_few_requests_at_once(pair, monkeypatch):
     parts = block_scores(drafter, logits, 4, None, np.zeros(5, np.int64))
     np.testing.assert_array_equal(whole.pool_token, parts.pool_token)
     np.testing.assert_array_equal(whole.pool_logprob, parts.pool_logprob)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("packing", PACKINGS)
-@pytest.mark.parametrize("graphs", [False, True])
-def test_bfloat16_serves(kind, packing, graphs):
-    walked = rounds(tiny_pair(dtype=torch.bfloat16), kind, Settings(packing, graphs=graphs))
-    assert len(walked) == 5
-    assert all(min(token) in FREE for *_, token in walked)

@@ -16,7 +16,6 @@ from simulator.results.open_requests import WORK, Ended, KeptWorkload, OpenReque
 from simulator.results.quantiles import ERROR, LEAST, PERCENTILES, Samples, Sketch, statistics
 from simulator.results.sums import AnchorCounts
 from simulator.results.window import FULL_BATCH, STEADY, WHOLE_RUN, Completions, find_window
-from tests.serving import columns
 from tests.synthetic import make_geometric
 
 REQUESTS = Workload(
@@ -110,41 +109,6 @@ def test_a_step_knows_its_chunks_padding_and_replica():
     assert steps["packed_tokens"].tolist() == [4, 4]
     served = ("replica", "prefill_tokens", "kv_blocks", "preempted")
     assert [steps[name].tolist() for name in served] == [[1, 0], [64, 0], [7, 0], [2, 0]]
-
-
-def test_bulk_calls_go_between_single_ones():
-    """A step, two in bulk (of one round and of none), and a step again."""
-    book = ledger()
-    note(book, 0.0)
-    steps = columns(
-        time_s=[1.0, 2.0],
-        draft_s=[0.0, 0.0],
-        verify_s=[0.5, 0.25],
-        host_s=[0.0, 0.0],
-        source=[1, 4],
-        batch=[1, 0],
-        queued=[0, 2],
-        drafted=[True, False],
-        order_ties=[0, 0],
-        chunk_s=[0.0, 0.5],
-    )
-    rounds = columns(request=[1], anchor=[6], width=[2], accepted=[2], committed=[3])
-    book.block(steps, rounds)
-    note(book, 3.0)
-    facts = book.facts()
-    expected = {
-        "time_s": [0.0, 1.0, 2.0, 3.0],
-        "step_s": [0.875, 0.5, 0.75, 0.875],
-        "committed": [2, 3, 0, 2],
-        "packed_tokens": [4, 3, 0, 4],
-        "kv_blocks": [0, 0, 0, 0],
-    }
-    assert {name: facts.steps[name].tolist() for name in expected} == expected
-    assert facts.rounds["step"].tolist() == [0, 1, 3]
-    assert facts.rounds["request"].tolist() == [0, 1, 0]
-    assert facts.requests["accepted"].tolist() == [2, 2]
-    with pytest.raises(ValueError, match="times of 'end_s'; accepted: arrival_s"):
-        book.times("end_s", np.array([1]), np.array([9.0]))
 
 
 # ---------------------------------------------------------------- the window
