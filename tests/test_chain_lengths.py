@@ -16,7 +16,6 @@ from simulator.policy import Load, Outcome
 from tests.chain_steps import chain_step, staircase
 from tests.policy_lab import make_lab, make_load, make_recording, prepared
 from tests.synthetic import make_geometric
-from traces.common.errors import InputError
 
 
 def outcome(request, accepted, width) -> Outcome:
@@ -151,34 +150,6 @@ def test_tables_hold_at_their_edges():
     assert lengths == {1: 7, 7: 7, 8: 3, 31: 3, 32: 1, 63: 1, 64: 0, 500: 0}
 
 
-@pytest.mark.parametrize(
-    ("table", "message"),
-    [
-        ([], r"policy.table is \[\]; accepted: a list of \[first batch"),
-        ([[2, None, 3]], r"policy.table\[0\].first is 2; accepted: 1, without gap"),
-        ([[1, 4, 3], [6, None, 1]], r"table\[1\].first is 6; accepted: 5"),
-        ([[1, 4, 3], [4, None, 1]], r"table\[1\].first is 4; accepted: 5"),
-        ([[1, None, 3], [5, 6, 1]], "accepted: nothing behind a range without limit"),
-        ([[1, 4]], r"policy.table\[0\] is \[1, 4\]; accepted: \[first batch"),
-        ([[1, 0, 3]], r"policy.table\[0\].last is 0; accepted: a whole number from 1"),
-        ([[1, 4, 3], [5, 4, 3]], r"policy.table\[1\].last is 4; accepted: 5 or more, or null"),
-        ([[1, None, 1.5]], r"policy.table\[0\].length is 1.5"),
-    ],
-)
-def test_tables_are_checked(table, message):
-    with pytest.raises(InputError, match=message):
-        BatchSchedule(table)
-
-
-def test_tables_must_reach_the_largest_batch_and_fit_the_recording():
-    lab = make_lab(make_recording("pool"), max_batch=16)
-    with pytest.raises(InputError, match=r"policy.table\[0\].last is 8; accepted: 16, the largest"):
-        prepared(BatchSchedule([[1, 8, 3]]), lab)
-    with pytest.raises(InputError, match=r"table\[0\].length is 8; accepted: up to 7, the draft"):
-        prepared(BatchSchedule([[1, None, 8]]), lab)
-    prepared(BatchSchedule([[1, 16, 3]]), lab)
-
-
 def sglang(**settings) -> SGLangAdaptive:
     return prepared(SGLangAdaptive(**settings), make_lab(make_recording("pool")))
 
@@ -237,29 +208,3 @@ def test_sglang_starts_a_tier_at_zero_with_the_average_of_its_first_probe():
     assert run(policy, 32, 1.0, 2) == [0, 1]
     assert policy._state(32).average == pytest.approx(0.2)  # 0 + .2 x (1 - 0)
     assert run(policy, 32, 1.0, 1) == [0]  # .2 <= .5
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"tiers": []}, r"policy.tiers is \[\]; accepted: a list of {min_batch"),
-        (
-            {"tiers": [{"min_batch": 2, "lengths": [1], "down": 0}]},
-            r"policy.tiers is \[2\]; acc",
-        ),
-        ({"tiers": [{"min_batch": 1, "lengths": [1]}]}, r"policy.tiers\[0\].down is missing"),
-        (
-            {"tiers": [{"min_batch": 1, "lengths": [3, 1], "down": 0}]},
-            r"lengths is \[3, 1\]",
-        ),
-        (
-            {"tiers": [{"min_batch": 1, "lengths": [-1], "down": 0}]},
-            r"lengths is \[-1\]",
-        ),
-        ({"tiers": [{"min_batch": 1, "lengths": [1], "down": "x"}]}, r"tiers\[0\].down is 'x'"),
-        ({"tiers": [4]}, r"policy.tiers\[0\] is 4"),
-    ],
-)
-def test_sglang_settings_are_checked(settings, message):
-    with pytest.raises(InputError, match=message):
-        SGLangAdaptive(**settings)

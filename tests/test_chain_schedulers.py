@@ -8,8 +8,6 @@ import pytest
 from simulator.policies.adaptive_verification import AdaptiveVerification
 from simulator.policies.dspark import DSpark
 from tests.chain_steps import chain_step, staircase
-from tests.confidence import with_confidence
-from tests.policy_lab import make_lab, make_recording, make_step, prepared
 
 # One chain of 11 tokens: 10 ms up to 3 of them, 12 ms up to 10, 14 ms beyond.
 SURVIVAL = [0.9, 0.6, 0.5, 0.3, 0.25, 0.22, 0.2, 0.19, 0.18, 0.17, 0.1]
@@ -128,18 +126,3 @@ def test_a_cost_that_falls_is_made_to_stay():
     assert usual(AdaptiveVerification(), [0.5, 0.4]).allocate(
         chain_step([[0.5, 0.4]], cost)
     ).tolist() == [0]
-
-
-@pytest.mark.parametrize("make", [DSpark, AdaptiveVerification])
-@pytest.mark.parametrize("kind", ["pool", "hidden", "head"])
-def test_schedulers_run_on_every_kind_of_recording(make, kind):
-    recording = make_recording("hidden" if kind == "head" else kind)
-    lab = make_lab(with_confidence(recording) if kind == "head" else recording)
-    policy = prepared(make(), lab)
-    for batch in (1, 5):
-        anchors = recording.anchors_of(split="report")[:batch]
-        widths = policy.allocate(make_step(lab, policy.order, anchors))
-        assert widths.shape == (batch,)
-        assert widths.dtype.kind == "i"
-        assert np.all((widths >= 0) & (widths <= 7))
-    assert policy.describe()["evidence"] == ("confidence" if kind == "head" else "margin")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +14,12 @@ from omegaconf import OmegaConf
 from simulator.cost import Source, StepCost, find_profile
 from simulator.orders.specs import BestFirstOrder
 from simulator.policies.cast import Cast
-from simulator.policies.fixed_chain import FixedChain
 from simulator.policies.fixed_tree import FixedTree
 from simulator.policies.loading import make_policy
 from simulator.policies.treespark import TreeSpark
 from simulator.policies.tuned_chain import TunedChain
 from simulator.policy import Lab
+from tests.confidence import with_confidence
 from tests.policy_lab import DEPTHS, make_lab, make_load, make_recording, make_step, prepared
 from tests.synthetic import make_geometric
 from traces.common.errors import InputError
@@ -27,9 +28,15 @@ from traces.recordings.recording import Recording
 YAMLS = sorted((Path(__file__).parents[1] / "conf" / "policy").glob("*.yaml"))
 
 
-@pytest.fixture(scope="module", params=["pool", "hidden"])
+@pytest.fixture(scope="module", params=["pool", "hidden", "head"])
 def lab(request) -> Lab:
+    if request.param == "head":
+        return make_lab(with_confidence(make_recording("hidden")))
     return make_lab(make_recording(request.param))
+
+
+def evidence_of(recording: Recording) -> str:
+    return "confidence" if "confidence_hidden" in recording.arrays else "margin"
 
 
 @pytest.mark.parametrize("path", YAMLS, ids=lambda path: path.stem)
@@ -50,7 +57,9 @@ def test_every_yaml_gives_valid_widths(path, lab):
         assert np.all((widths >= 0) & (widths <= size))
         if not order.nested:
             assert np.all((widths == 0) | (widths == size))
-    json.dumps(policy.describe())
+    fit = json.loads(json.dumps(policy.describe()))
+    if path.stem in ("dspark", "adaptive_verification"):
+        assert fit["evidence"] == evidence_of(lab.recording)
 
 
 def test_every_policy_file_has_a_yaml_of_its_name():
@@ -174,17 +183,55 @@ def test_default_tree_fills_the_b300_table_at_256_requests():
         ("smartspec", "max_length", 0, "a whole number from 1"),
         ("smartspec", "weight", -0.1, "a number from 0 to 1"),
         ("treespark", "force_calibration", 1, "False, True"),
+        ("treespark", "ladder", [], "a list of {max_batch, theta}"),
+        ("batch_schedule", "table", [], "a list of [first batch"),
+        ("sglang_adaptive", "tiers", [], "a list of {min_batch"),
     ],
 )
 def test_settings_are_checked(policy, setting, value, accepted):
-    node = OmegaConf.to_container(OmegaConf.load(YAMLS[0].with_name(f"{policy}.yaml")))
-    changed = node | ({"widths": [2]} if setting == "branching" else {}) | {setting: value}
+    changed = {"widths": [2]} if setting == "branching" else {}
     with pytest.raises(InputError) as caught:
-        make_policy(changed)
+        make_policy(settings_of(policy) | changed | {setting: value})
     assert str(caught.value).startswith(f"policy.{setting} is {value!r}; accepted: {accepted}")
 
 
-def test_a_chain_longer_than_the_block_is_refused(lab):
-    message = rf"policy.length is {DEPTHS + 1}; accepted: up to {DEPTHS}, the draft depths"
-    with pytest.raises(InputError, match=message):
-        FixedChain(DEPTHS + 1).prepare(lab)
+def settings_of(policy: str) -> dict:
+    return OmegaConf.to_container(OmegaConf.load(YAMLS[0].with_name(f"{policy}.yaml")))
+
+
+TIER = {"min_batch": 1, "lengths": [1], "down": 0}
+LISTS = [
+    ("treespark", "ladder", [{"max_batch": 4, "theta": 0.1}], "null in the last entry"),
+    ("treespark", "ladder", [{"max_batch": None, "theta": 0.1}] * 2, "that rises"),
+    ("treespark", "ladder", [{"max_batch": 0, "theta": 0.1}], "ladder[0].max_batch is 0"),
+    ("treespark", "ladder", [{"max_batch": None, "theta": 1.5}], "ladder[0].theta is 1.5"),
+    ("treespark", "ladder", [{"max_batch": None, "arm": "tree"}], "ladder[0].arm is 'tree'"),
+    ("treespark", "ladder", [{"max_batch": None}], "ladder[0].theta is None; accepted: {max_"),
+    ("treespark", "ladder", [{"max_batch": 4, "theta": 0.1, "x": 1}], "unknown key policy.ladder"),
+    ("treespark", "ladder", [0.1], "policy.ladder[0] is 0.1"),
+    ("batch_schedule", "table", [[2, None, 3]], "table[0].first is 2; accepted: 1, without gap"),
+    ("batch_schedule", "table", [[1, 4, 3], [6, None, 1]], "table[1].first is 6; accepted: 5"),
+    ("batch_schedule", "table", [[1, 4, 3], [4, None, 1]], "table[1].first is 4; accepted: 5"),
+    ("batch_schedule", "table", [[1, None, 3], [5, 6, 1]], "nothing behind a range without limit"),
+    ("batch_schedule", "table", [[1, 4]], "table[0] is [1, 4]; accepted: [first batch"),
+    ("batch_schedule", "table", [[1, 0, 3]], "table[0].last is 0; accepted: a whole number from 1"),
+    ("batch_schedule", "table", [[1, 4, 3], [5, 4, 3]], "table[1].last is 4; accepted: 5 or more"),
+    ("batch_schedule", "table", [[1, None, 1.5]], "table[0].length is 1.5"),
+    ("batch_schedule", "table", [[1, 8, 3]], "table[0].last is 8; accepted: 16, the largest"),
+    ("batch_schedule", "table", [[1, None, 8]], "length is 8; accepted: up to 7, the draft"),
+    ("fixed_chain", "length", DEPTHS + 1, f"length is 8; accepted: up to {DEPTHS}, the draft dep"),
+    ("sglang_adaptive", "tiers", [TIER | {"min_batch": 2}], "policy.tiers is [2]; acc"),
+    ("sglang_adaptive", "tiers", [{"min_batch": 1, "lengths": [1]}], "tiers[0].down is missing"),
+    ("sglang_adaptive", "tiers", [TIER | {"lengths": [3, 1]}], "lengths is [3, 1]"),
+    ("sglang_adaptive", "tiers", [TIER | {"lengths": [-1]}], "lengths is [-1]"),
+    ("sglang_adaptive", "tiers", [TIER | {"down": "x"}], "tiers[0].down is 'x'"),
+    ("sglang_adaptive", "tiers", [4], "policy.tiers[0] is 4"),
+]
+
+
+@pytest.mark.parametrize(("policy", "setting", "value", "says"), LISTS)
+def test_entries_of_lists_are_checked_and_held_against_the_lab(policy, setting, value, says):
+    with pytest.raises(InputError, match=re.escape(says)):
+        make_policy(settings_of(policy) | {setting: value}).prepare(
+            make_lab(make_recording("pool"))
+        )

@@ -18,7 +18,6 @@ from tests.policy_lab import (
     prepared,
 )
 from tests.reference import RawScores, best_first, by_push
-from traces.common.errors import InputError
 
 
 @pytest.fixture(scope="module", params=["pool", "hidden"])
@@ -87,23 +86,3 @@ def test_treespark_published_ladder_is_read_from_the_live_batch():
         for batch in (1, 4, 5, 8, 9, 40)
     }
     assert widths == {1: 6, 4: 6, 5: 4, 8: 4, 9: 2, 40: 2}
-
-
-@pytest.mark.parametrize(
-    ("ladder", "message"),
-    [
-        ([], r"policy.ladder is \[\]; accepted: a list of {max_batch, theta}"),
-        ([{"max_batch": 4, "theta": 0.1}], "null in the last entry"),
-        ([{"max_batch": None, "theta": 0.1}] * 2, "that rises"),
-        ([{"max_batch": 4, "theta": 0.1}, {"max_batch": 2, "theta": 0.1}], "that rises"),
-        ([{"max_batch": 0, "theta": 0.1}], r"policy.ladder\[0\].max_batch is 0"),
-        ([{"max_batch": None, "theta": 1.5}], r"policy.ladder\[0\].theta is 1.5"),
-        ([{"max_batch": None, "arm": "tree"}], r"policy.ladder\[0\].arm is 'tree'"),
-        ([{"max_batch": None}], r"policy.ladder\[0\].theta is None; accepted: {max_batch, theta}"),
-        ([{"max_batch": 4, "theta": 0.1, "x": 1}], r"unknown key policy.ladder\[0\].x"),
-        ([0.1], r"policy.ladder\[0\] is 0.1"),
-    ],
-)
-def test_ladders_are_checked(ladder, message):
-    with pytest.raises(InputError, match=message):
-        TreeSpark(ladder=ladder)
