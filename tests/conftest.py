@@ -28,11 +28,18 @@ def recorded(tmp_path_factory) -> str:
     return str(path)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory):
+    """Order tables of another day are not trusted, nor any left behind."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPECSIM_CACHE", str(tmp_path_factory.getbasetemp() / "orders"))
+        yield
+
+
 @pytest.fixture
-def here(tmp_path, monkeypatch, tmp_path_factory) -> Path:
+def here(tmp_path, monkeypatch) -> Path:
     """An empty working folder."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("SPECSIM_CACHE", str(tmp_path_factory.getbasetemp() / "orders"))
     return tmp_path
 
 

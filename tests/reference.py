@@ -232,7 +232,7 @@ def shaped(
     """A tree of fixed shape: per depth (nodes, None for all; children looked at per node).
 
     The nodes of a depth are those of the smallest sums of ranks along their path, ties to the
-    earlier parent, then the lower rank.
+    earlier parent, then the lower rank; where all are taken they stay parent by parent.
     """
     tree = Tree(Node(raw.anchor_token(anchor)))
     listed, level = lister(raw, anchor, scores), [(0, tree.root)]
@@ -242,7 +242,8 @@ def shaped(
             for rank, (token, logq) in enumerate(listed(node)[:branch]):
                 child = Node(token, node, node.depth + 1, rank, node.score + logq)
                 below.append((total + rank, node.place, rank, child))
-        below.sort(key=lambda entry: entry[:3])
+        if count is not None:
+            below.sort(key=lambda entry: entry[:3])
         level = [(total, child) for total, _, _, child in below[:count]]
         for _, child in level:
             tree.admit(child)

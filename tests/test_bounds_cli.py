@@ -11,6 +11,7 @@ import pytest
 
 from analysis.__main__ import main as analyse
 from simulator.cli.main import main
+from tests.figure_cases import summary as finished
 
 RATES = {"plain": 100.0, "o2": 300.0, "o3": 500.0, "o5": 350.0, "o5_free": 550.0}
 
@@ -93,31 +94,8 @@ BOUNDS = {
 
 
 def summary(policy: str, throughput: float, **changes) -> dict:
-    shares = {"measured": 1.0, "interpolated": 0.0, "modelled": 0.0, "clamped": 0.0}
-    return {
-        "format": "specdec-summary",
-        "version": 1,
-        "policy": policy,
-        "policy_fit": {},
-        "trace": TRACE | {"unique_prompts": 5},
-        "latency": LATENCY,
-        "what_if": False,
-        "max_concurrency": 4,
-        "request_rate": "inf",
-        "burstiness": 1.0,
-        "seed": 0,
-        "num_prompts": 8,
-        "completed": 8,
-        "output_throughput": throughput,
-        "median_tpot_ms": 20.0,
-        "p99_tpot_ms": 30.0,
-        "ttft_note": "queue only",
-        "acceptance_length": None,
-        "draft_nodes_per_request": 0.0,
-        "share_verified_accepted": None,
-        "cost_shares": {"steps": shares, "time": shares},
-        "acceptance_length_by_budget": None,
-    } | changes
+    node = {"trace": TRACE | {"unique_prompts": 5}, "latency": LATENCY} | changes
+    return finished(policy, throughput, **node)
 
 
 def test_shares_by_hand(folder, capsys):

@@ -21,23 +21,21 @@ from simulator.studies.bounds.lone import (
     pool_prefix,
     table_prefix,
 )
+from simulator.studies.options import read_option
 from tests.bounds_cases import all_texts, assert_steps_cover, least_per_step
 from tests.test_bounds_batch import bound_of
 from traces.recordings.catalog import known_recordings
 
 RECORDING = "small_semi_t0"
 pytestmark = pytest.mark.skipif(RECORDING not in known_recordings(), reason="not shipped")
-POLICIES = {
-    "treespark": {"_target_": "simulator.policies.treespark.TreeSpark"},
-    "cast": {"_target_": "simulator.policies.cast.Cast"},
-    "fixed_chain": {"_target_": "simulator.policies.fixed_chain.FixedChain"},
-    "tuned_chain": {"_target_": "simulator.policies.tuned_chain.TunedChain"},
-}
+
+
+POLICIES = ("treespark", "cast", "fixed_chain", "tuned_chain")
 
 
 def config(policy: str = "cast", **changes) -> dict:
     return {
-        "policy": POLICIES[policy],
+        "policy": read_option("policy", policy, "test"),
         "trace": {"recording": RECORDING, "split": "report", "domains": None},
         "latency": {"profile": "b300"},
         "server": {"max_num_seqs": 256},

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from simulator.calibration.file import (
-    _fitted,
     beside,
     calibration_for,
     read_calibration,
@@ -110,23 +109,14 @@ def test_policies_get_a_file_or_a_fit_of_their_own(file, lab):
 
 
 def test_a_fit_is_made_once_per_content():
-    asked = []
-    recordings = [_recording(2), _recording(2), _recording(3)]
-    assert recordings[0] is not recordings[1]
-    found = []
-    for recording in recordings:
-        own = make_lab(recording)
-
-        def table(spec, own=own):
-            asked.append(spec)
-            return own.table(spec)
-
-        found.append(calibration_for(Lab(recording, own.cost, 4, 100, table)))
+    asked, found = [], []
+    for seed in (2, 2, 3):
+        own = make_lab(_recording(seed))
+        counted = replace(own, table=lambda spec, own=own: asked.append(spec) or own.table(spec))
+        found.append(calibration_for(counted))
     assert found[0] is found[1]
     assert found[0] is not found[2]
     assert len(asked) == 4  # two trees for each content
-    for recording in recordings:
-        _fitted.pop(recording.content_hash, None)
 
 
 DAMAGED = [

@@ -125,14 +125,11 @@ def test_the_largest_number_of_clients_exactly(here, files, objective):
         assert seed["met_beyond"] == []
 
 
-def test_the_share_that_meets_all(here, files):
+def test_the_share_that_meets_all_and_the_most_that_may_be_tried(here, files, capsys):
     """One rule or the other: with equal requests both give the same."""
     found = answer(clients(files, "tpot:18.5", attained=0.9))
     assert (found["capacity"], found["attained"], found["percentile"]) == (8, 0.9, None)
     assert found["seeds"][0]["at_capacity"]["attained"] == 1
-
-
-def test_at_least(here, files, capsys):
     found = answer(clients(files, "tpot:18.5", most=5))
     assert (found["capacity"], found["at_least"]) == (5, True)
     assert "capacity: at least 5 clients" in capsys.readouterr().out
@@ -291,10 +288,19 @@ def test_a_number_of_clients_is_exact_up_to_fifty(limit, start, near):
     assert all(isinstance(load, int) for load in tried)
 
 
-def test_the_bracket_doubles_and_then_halves():
-    one, tried = sought(CLIENTS, lambda load: load <= 5, 1)
-    assert tried == [1, 2, 4, 8, 6, 5, 7, 9]  # 6 is not met: 1.1, 1.3 and 1.6 times it are 7, 7, 9
-    assert (one.low, one.high) == (5, 6)
+@pytest.mark.parametrize(
+    ("met", "start", "expected", "found"),
+    [
+        # 6 is not met: 1.1, 1.3 and 1.6 times it are 7, 7, 9
+        (lambda load: load <= 5, 1, [1, 2, 4, 8, 6, 5, 7, 9], (5, 6, False)),
+        (lambda load: True, 16, [16, 32, 64, 128, 256], (256, None, True)),
+        (lambda load: False, 16, [16, 8, 4, 2, 1], (None, 1, False)),
+    ],
+)
+def test_the_bracket_doubles_and_then_halves(met, start, expected, found):
+    one, tried = sought(CLIENTS, met, start)
+    assert tried == expected
+    assert (one.low, one.high, one.at_least) == found
 
 
 def test_a_guess_nearby_costs_little():
@@ -302,15 +308,6 @@ def test_a_guess_nearby_costs_little():
     _, close = sought(RATES, lambda load: load <= 101, 100.0, near=True)
     assert len(close) < len(far) / 2
     assert close[:2] == [100.0, 104.0]
-
-
-def test_ends_of_the_scale():
-    one, tried = sought(CLIENTS, lambda load: True, 16)
-    assert (one.low, one.high, one.at_least) == (256, None, True)
-    assert tried == [16, 32, 64, 128, 256]
-    one, tried = sought(CLIENTS, lambda load: False, 16)
-    assert (one.low, one.high, one.at_least) == (None, 1, False)
-    assert tried == [16, 8, 4, 2, 1]
 
 
 def test_larger_loads_that_are_met_are_reported():
@@ -323,29 +320,16 @@ def test_larger_loads_that_are_met_are_reported():
 
 def test_growth_is_the_overload():
     """With a share d too many the k-th of requests a second apart stays d k seconds longer."""
-    arrival_s = np.arange(1000.0)
-    for share in (0.02, 0.5):
+    arrival_s, rng = np.arange(1000.0), np.random.default_rng(0)
+    for share, growing in ((0.02, True), (0.5, True), (GROWTH / 2, False)):
         one = trend(arrival_s, 3.0 + share * arrival_s)
-        assert one.growth == pytest.approx(share)
-        assert one.growing
-    slow = trend(arrival_s, 3.0 + GROWTH / 2 * arrival_s)
-    assert slow.growth == pytest.approx(GROWTH / 2)
-    assert not slow.growing
-
-
-def test_what_does_not_grow():
-    arrival_s = np.arange(1000.0)
-    rng = np.random.default_rng(0)
-    assert not trend(arrival_s, np.full(1000, 3.0)).growing
-    assert not trend(arrival_s, 1000 * rng.exponential(size=1000)).growing
+        assert (one.growth, one.growing) == (pytest.approx(share), growing)
     filling = np.minimum(1.0 + arrival_s / 20, 5.0)  # the first hundred meet an emptier server
-    assert not trend(arrival_s, filling).growing
+    for stay_s in (np.full(1000, 3.0), 1000 * rng.exponential(size=1000), filling):
+        assert not trend(arrival_s, stay_s).growing
     assert not trend(arrival_s[:8], arrival_s[:8]).growing  # too few to say
-
-
-def test_noise_hides_a_rise_that_is_smaller():
-    """Rise 11.25 over noise of standard deviation 200: an error of 200 sqrt(2 / 450) = 13."""
-    arrival_s, noise = np.arange(1000.0), np.random.default_rng(1).normal(size=1000)
+    # Rise 11.25 over noise of standard deviation 200: an error of 200 sqrt(2 / 450) = 13.
+    noise = np.random.default_rng(1).normal(size=1000)
     assert trend(arrival_s, 0.025 * arrival_s + 200 * noise).certain is False
     assert trend(arrival_s, 0.025 * arrival_s + 2 * noise).growing
 

@@ -25,19 +25,6 @@ from tests.synthetic import make_hidden, make_pool
 from traces.common.errors import InputError
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("SPECSIM_CACHE", str(tmp_path))
-
-
-def test_grid_is_49_temperatures_from_an_eighth_to_8():
-    assert len(GRID) == 49
-    assert GRID[0] == 1 / 8
-    assert GRID[24] == 1
-    assert GRID[-1] == 8
-    assert np.diff(np.log(GRID)) == pytest.approx(math.log(64) / 48)
-
-
 def test_temperatures_by_hand():
     """First tokens: 6 of 8 accepted, said 0.9 = sigmoid(2 log 3); at T = 2 that is 3/4 exactly.
 
@@ -51,6 +38,9 @@ def test_temperatures_by_hand():
     raw = 1 / (1 + math.exp(-math.log(2) / 2))
     assert scaling.ece_before == pytest.approx((0.15, abs(0.9 * raw - 0.5)))
     assert scaling.ece_after == pytest.approx((0.0, 0.0), abs=1e-15)
+    # Logit 0 is 1/2 at every temperature: of equal errors the one nearest to 1.
+    half = sequential_scaling(np.zeros((4, 1)), np.array([[True], [True], [False], [False]]))
+    assert half.temperatures == (1.0,)
 
 
 def test_every_temperature_is_the_best_given_those_before():
@@ -80,17 +70,6 @@ def test_every_temperature_is_the_best_given_those_before():
         assert scaling.ece_before[depth] == pytest.approx(error((1.0,) * (depth + 1)), abs=1e-12)
     assert 2 < scaling.temperatures[0] < 4.5  # said too strongly by a factor of 3
     assert all(a < b for a, b in zip(scaling.ece_after, scaling.ece_before, strict=True))
-
-
-def test_equal_errors_take_the_temperature_nearest_to_one():
-    """Logit 0 is 1/2 at every temperature."""
-    scaling = sequential_scaling(np.zeros((4, 1)), np.array([[True], [True], [False], [False]]))
-    assert scaling.temperatures == (1.0,)
-
-
-def test_scaling_wants_one_label_per_logit():
-    with pytest.raises(InputError, match=r"logits \(3, 2\) and labels \(3, 1\)"):
-        sequential_scaling(np.zeros((3, 2)), np.zeros((3, 1), bool))
 
 
 def test_chain_edges_are_conditional_probabilities_and_prefixes():
@@ -197,20 +176,15 @@ def lab(kind) -> Lab:
     return make_lab(with_confidence(recording) if kind == "head" else recording)
 
 
-def test_auto_draws_above_temperature_zero(lab, kind):
+def test_auto_draws_above_temperature_zero_and_argmax_chains_may_be_asked_for(lab, kind):
     order, fit = calibrated_chain(lab)
     assert isinstance(order, SampledOrder)
     assert (order.branch, order.nodes, order.temperature) == (1, CHAIN, TEMPERATURE)
     assert fit["draws"] == "sampled"
     if kind == "head":
-        assert order.confidence == tuple(fit["temperatures"])
-        assert order.platt is None
+        assert (order.confidence, order.platt) == (tuple(fit["temperatures"]), None)
     else:
-        assert order.platt == (fit["platt_a"], fit["platt_b"])
-        assert order.confidence is None
-
-
-def test_argmax_chains_may_be_asked_for(lab, kind):
+        assert (order.confidence, order.platt) == (None, (fit["platt_a"], fit["platt_b"]))
     order, fit = calibrated_chain(lab, "fixed")
     assert isinstance(order, ScoredChain)
     assert order.evidence == fit["evidence"] == ("confidence" if kind == "head" else "margin")

@@ -14,11 +14,6 @@ SURVIVAL = [0.9, 0.6, 0.5, 0.3, 0.25, 0.22, 0.2, 0.19, 0.18, 0.17, 0.1]
 STEPS = [(4, 9.5), (11, 11.5), (12, 13.5)]
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("SPECSIM_CACHE", str(tmp_path))
-
-
 def usual(policy: AdaptiveVerification, survival) -> AdaptiveVerification:
     """As after `prepare`, with these mean survivals of the calibration split."""
     policy._usual = np.log(np.array(survival))

