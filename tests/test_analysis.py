@@ -9,7 +9,7 @@ from math import inf, isnan
 
 import pytest
 
-from analysis.compare.metrics import choose_metrics, estimate
+from analysis.compare.metrics import estimate
 from analysis.compare.settings import distinctions
 from analysis.read.runs import read_runs
 from tests.figure_cases import (
@@ -264,16 +264,6 @@ def test_settings_and_sources_of_one_policy_are_not_averaged(tmp_path):
     assert _estimate(comparison(tmp_path), "fixed_chain(length=4)", "output_throughput")["n"] == 2
 
 
-def test_a_source_that_follows_the_load_is_said(tmp_path, capsys):
-    """At each load there is one source, so labels are plain, but a line over loads joins two."""
-    for policy, code in (("cast", B), ("treespark", A)):
-        for load, sha256 in ((1, A), (4, code)):
-            write_run(tmp_path, summary(policy, max_concurrency=load, **_code("c.C", sha256)))
-    assert comparison(tmp_path).labels == ["cast", "treespark"]
-    said = "of another class or source at other loads: cast\n"
-    assert said in printed(capsys, tmp_path, "--no-figures")
-
-
 def test_ratios_can_be_over_any_policy(tmp_path, capsys):
     for policy, rates in (("cast", (100.0, 300.0)), ("treespark", (150.0, 300.0))):
         write_runs(tmp_path, *(summary(policy, rate, seed=at) for at, rate in enumerate(rates)))
@@ -442,21 +432,6 @@ def test_hashes_stand_beside_names_and_cells_are_no_markup(tmp_path, capsys):
     assert "| a\\|b &lt;img src=x>&amp;lt; | 1 | 1.0 | measured |" in out.splitlines()
     (row,) = rows_of(capsys, *words)
     assert row["latency_content_hash"] == A
-
-
-@pytest.mark.parametrize(
-    ("key", "title"),
-    [
-        ("mean_tpot_ms", "TPOT mean (ms)"),
-        ("median_ttft_ms", "TTFT p50 (ms)"),
-        ("p99.9_itl_ms", "ITL p99.9 (ms)"),
-        ("prefill_ms", "prefill (ms)"),
-    ],
-)
-def test_titles_say_which_statistic_a_latency_is(tmp_path, key, title):
-    summaries = read_runs([write_runs(tmp_path, summary("cast", 1.0, **{key: 3.0}))])
-    (found,) = choose_metrics([key], summaries)
-    assert (found.key, found.title) == (key, title)
 
 
 def test_tables_load_no_plotting_and_nothing_of_the_simulator(tmp_path):

@@ -168,7 +168,6 @@ HEAD = "batch,width,round_ms,committed"
         (f"{HEAD}\n1,1,1,1\n", "1 rounds; accepted: at least 4"),
         (f"{HEAD},ms\n1,1,1,1,1\n", "no table has column ms; accepted: batch, width"),
         (f"{HEAD},batch\n1,1,1,1,1\n", "column 'batch' is there twice"),
-        (f"{HEAD}\n1,1,5\n", "line 2 has 3 values; accepted: 4"),
         (f"{HEAD}\n1,1,5,1\n0,1,5,1\n", "line 3, column batch: value '0'"),
         (f"{HEAD}\n1,1.5,5,1\n", "line 2, column width: value '1.5'; acc"),
         (f"{HEAD}\n1,1,-5,1\n", "line 2, column round_ms: value '-5'"),

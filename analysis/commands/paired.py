@@ -77,7 +77,7 @@ def run(args: argparse.Namespace, command: str) -> list[Path]:
             raise InputError(f"--{name} is {getattr(args, name)}; accepted: at least {least}")
     matched = groupby(match_runs(args.a, args.b), key=lambda pairs: pairs[0].setting)
     settings = [_rows(list(groups), args) for _, groups in matched]
-    apart = distinctions([leaves(rows[0].data, None) for rows in settings])
+    apart = distinctions([leaves(rows[0].pairs[0].a.data, None) for rows in settings])
     emit([_table(*one, args) for one in zip(settings, apart, strict=True)], args.format)
     return []
 
@@ -241,11 +241,6 @@ class PairedRow:
     both: int  # prompts that both have a value for
 
     @property
-    def data(self) -> Mapping[str, Any]:
-        """A's first summary."""
-        return self.pairs[0].a.data
-
-    @property
     def left_out(self) -> int:
         """Requests of all seeds that A or B rejected."""
         return sum(int((~pair.served).sum()) for pair in self.pairs)
@@ -343,7 +338,8 @@ def _geometric_mean(rows: Sequence[PairedRow], args: argparse.Namespace) -> Inte
 
 def _table(rows: Sequence[PairedRow], differs: str, args: argparse.Namespace) -> Table:
     """Of one setting; `differs`: what sets it apart from the others that are shown."""
-    data, pair = rows[0].data, rows[0].pairs[0]
+    pair = rows[0].pairs[0]
+    data = pair.a.data
     split = f" ({data['trace']['split']} split)" if data["trace"].get("split") else ""
     where = f"{data['trace']['recording']}{split} on {data['latency']['profile']}"
     loads, lines, notes = [row.pairs[0].load for row in rows], [], []
@@ -398,7 +394,8 @@ def _range(one: Interval, digits: int) -> str:
 
 
 def _record(row: PairedRow, differs: str, metric: str) -> dict[str, Any]:
-    pair, trace, latency = row.pairs[0], row.data["trace"], row.data["latency"]
+    pair = row.pairs[0]
+    trace, latency = pair.a.data["trace"], pair.a.data["latency"]
     load, requests = pair.load
     record = {
         "recording": trace["recording"],

@@ -142,9 +142,7 @@ def reaches(comparisons: Sequence[Comparison], bounds: Bounds) -> pandas.DataFra
             of several replicas or a workload's file, with arrivals instead of a closed loop, or
             of a batch size without a bound.
     """
-    for one in comparisons:
-        _check_setting(one, bounds)
-    batches = list(map(_batches, comparisons))
+    batches = [_batches(one, bounds) for one in comparisons]
     lost = sorted(set().union(*batches) - set(bounds.rates.index))
     if lost:
         what = f"batch {lost[0]} has" if len(lost) == 1 else f"batches {_listed(lost)} have"
@@ -158,11 +156,8 @@ def reaches(comparisons: Sequence[Comparison], bounds: Bounds) -> pandas.DataFra
         )
     found = []
     for one, batch in zip(comparisons, batches, strict=True):
-        rate, row, plain = (
-            one.estimates("output_throughput"),
-            one.runs["row"],
-            bounds.rates["plain"],
-        )
+        rate, row = one.estimates("output_throughput"), one.runs["row"]
+        plain = bounds.rates["plain"]
         frame = pandas.DataFrame({
             "setting": one.differs,
             "max_concurrency": one.rows["load"].map(lambda load: load.max_concurrency),
@@ -183,8 +178,12 @@ def reaches(comparisons: Sequence[Comparison], bounds: Bounds) -> pandas.DataFra
     return pandas.concat(found, ignore_index=True)
 
 
-def _check_setting(comparison: Comparison, bounds: Bounds) -> None:
-    """The bounds are of one server's batch, and of the recorded texts as they are."""
+def _batches(comparison: Comparison, bounds: Bounds) -> pandas.Series:
+    """Requests in every step of the closed loop of each row.
+
+    InputError where the bounds are of others: they are of one server's batch, and of the recorded
+    texts as they are.
+    """
     data, path = comparison.first, comparison.runs["path"].iloc[0]
     replicas, workload = (data.get("server") or {}).get("replicas") or 1, data.get("workload")
     if replicas != 1:
@@ -205,6 +204,15 @@ def _check_setting(comparison: Comparison, bounds: Bounds) -> None:
                     f"{path}: {group}.{key} is {_short(found, key)}, expected "
                     f"{_short(expected, key)} as in {bounds.path}"
                 )
+    for load in comparison.rows["load"]:
+        if not load.closed:
+            runs = comparison.runs
+            raise InputError(
+                f"{runs.loc[runs['load'] == load, 'path'].iloc[0]}: request_rate is "
+                f"{load.request_rate:g}, expected a closed loop: the bounds are of constant batches"
+            )
+    most = (data.get("server") or {}).get("max_num_seqs")
+    return comparison.rows["load"].map(lambda load: load.max_concurrency).clip(upper=most or None)
 
 
 def _trace(node: Mapping[str, Any]) -> dict[str, Any]:
@@ -221,19 +229,6 @@ def _short(node: Mapping[str, Any], key: str) -> str:
     """A value as text; a hash that an older file lacks is not known."""
     text = repr(node.get(key)) if key in node or key != "content_hash" else "not known"
     return text if len(text) <= 40 else text[:37] + "..."
-
-
-def _batches(comparison: Comparison) -> pandas.Series:
-    """Requests in every step of the closed loop of each row."""
-    for load in comparison.rows["load"]:
-        if not load.closed:
-            runs = comparison.runs
-            raise InputError(
-                f"{runs.loc[runs['load'] == load, 'path'].iloc[0]}: request_rate is "
-                f"{load.request_rate:g}, expected a closed loop: the bounds are of constant batches"
-            )
-    most = (comparison.first.get("server") or {}).get("max_num_seqs")
-    return comparison.rows["load"].map(lambda load: load.max_concurrency).clip(upper=most or None)
 
 
 def _listed(numbers: Sequence[int]) -> str:

@@ -147,10 +147,8 @@ def warnings(comparison: Comparison) -> list[str]:
     )
     asked, came = runs["request_rate"], numbers(runs, "realised_request_rate")
     off = (asked > 0) & (came > 0) & ((came / asked - 1).abs() > RATE_OFF)
-    few, error = (
-        numbers(runs, "window.requests") < FEWEST_FOR_P99,
-        numbers(runs, "percentile_error"),
-    )
+    few = numbers(runs, "window.requests") < FEWEST_FOR_P99
+    error = numbers(runs, "percentile_error")
     of_runs = {
         f"99th percentiles are of fewer than {FEWEST_FOR_P99} requests a run": few,
         f"The drawn arrivals miss the asked rate by more than {RATE_OFF:.0%}": off,
@@ -162,8 +160,7 @@ def warnings(comparison: Comparison) -> list[str]:
     return [
         *_of_model(comparison),
         *_where(comparison, {short: closed & (values(runs, "window.kind") == "whole run")}),
-        *_of_seeds(comparison.rows["count"]),
-        *_of_baseline(comparison),
+        *_of_seeds(comparison),
         *_where(comparison, of_runs),
         *_free(comparison),
     ]
@@ -208,7 +205,10 @@ def _of_model(comparison: Comparison) -> Iterator[str]:
         yield f"Lines over loads join runs {text}."
 
 
-def _of_seeds(count: pandas.Series) -> Iterator[str]:
+def _of_seeds(comparison: Comparison) -> Iterator[str]:
+    """Too few of them, loads without a baseline, rows some of whose seeds have none."""
+    base, rows = comparison.baseline, comparison.rows
+    count = rows["count"]
     single = (count == 1).sum()
     if single == len(count):
         yield "One seed: no interval says how far another order of requests would differ."
@@ -216,17 +216,12 @@ def _of_seeds(count: pandas.Series) -> Iterator[str]:
         yield f"{single} of {len(count)} rows have one seed, and so no interval."
     elif count.min() == 2:
         yield "Two seeds: their 95 % intervals are wide (Student's t of one degree of freedom)."
-
-
-def _of_baseline(comparison: Comparison) -> Iterator[str]:
-    """One sentence for all loads without a baseline, one for all rows of some seeds without it."""
-    base, rows = comparison.baseline, comparison.rows
     has = (rows["label"] == base).groupby(rows["load"]).any()
     alone = [load.title for load in has.index[~has]]
     if alone:
         where = "any load" if len(alone) == len(has) > 1 else _listed(alone)
         yield f"No {base} run of this setting at {where}: no ratio to it there."
-    partly = rows[rows["load"].map(has) & (rows["paired"] < rows["count"])]
+    partly = rows[rows["load"].map(has) & (rows["paired"] < count)]
     if len(partly):
         texts = [
             f"{row['label']} at {row['load'].title} ({row['paired']} of {row['count']} seeds)"
