@@ -145,7 +145,7 @@ def test_bad_arguments(runs, capsys):
     capsys.readouterr()
     for words, said in (
         (["runs", "--points", "no.json"], "no.json: no such file"),
-        (["runs", "--points", "in.json"], "format is None;"),
+        (["runs", "--points", "in.json"], "format is missing;"),
         (["runs", "--points", "points.json", "--metric", "x"], "--metric 'x'"),
         (["none", "--points", "points.json"], "none: not a folder"),
     ):

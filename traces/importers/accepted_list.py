@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import argparse
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from traces.common.errors import InputError
 from traces.importers import points as point_options
 from traces.importers.files import ImportReport, InputFile, counted, printable, read_line
-from traces.importers.node import Node, shown
+from traces.importers.node import Node
 from traces.importers.points import Point, write_points
 
 HELP = "flat lists, an accepted length for every output position -> points FILE.json"
@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> ImportReport:
         lines.append(read_line(source, counted(len(accepted), "position")))
     facts = {"texts": len(sources), "positions": walk.positions, "rounds": walk.rounds}
     file = sources[0].described["name"] if len(sources) == 1 else None
-    point = stated.added(Point(label, walk.metrics(), file=file, facts=facts))
+    point = stated.added(Point(label=label, metrics=walk.metrics(), file=file, facts=facts))
     lacks = (*LACKS, *point_options.load_lacks([point]))
     return write_points(args, stated, sources, lacks, [point], lines)
 
@@ -88,22 +88,18 @@ def run(args: argparse.Namespace) -> ImportReport:
 def _read(source: InputFile, bonus: int) -> list[int]:
     """Accepted draft tokens by position."""
     text = source.text()
-    nodes = source.json().entries() if text.lstrip().startswith("[") else _of_lines(source, text)
+    if text.lstrip().startswith("["):
+        nodes = source.json().entries()
+    else:
+        words = [(number, line.strip()) for number, line in enumerate(text.split("\n"), 1)]
+        nodes = [_of_line(source, number, word) for number, word in words if word]
     if not nodes:
         raise InputError(f"{source.path}: holds no number; accepted: at least one")
     return [node.whole(bonus, MOST) - bonus for node in nodes]
 
 
-def _of_lines(source: InputFile, text: str) -> list[Node]:
-    nodes = []
-    for number, line in enumerate(text.split("\n"), 1):
-        word = line.strip()
-        if not word:
-            continue
-        if not _WHOLE.fullmatch(word):
-            raise InputError(
-                f"{source.path}: line {number} is {shown(word)}; accepted: one whole number a line"
-                ", or a JSON list"
-            )
-        nodes.append(Node(str(source.path), f"line {number}", int(word)))
-    return nodes
+def _of_line(source: InputFile, number: int, word: str) -> Node:
+    node = Node(str(source.path), f"line {number}", word)
+    if not _WHOLE.fullmatch(word):
+        node.refuse("one whole number a line, or a JSON list")
+    return replace(node, value=int(word))

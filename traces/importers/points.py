@@ -14,38 +14,62 @@ import argparse
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from traces.common.errors import MOST, InputError, near
+from pydantic import AfterValidator, ConfigDict, Field, PlainValidator
+
+from traces.common.errors import MOST, InputError, near, refusal
 from traces.common.files import replacing
+from traces.common.settings import Many, Section, above, key, number, read, whole
 from traces.importers.files import ImportReport, InputFile, check_out, printable, read_sources
-from traces.importers.node import Node, is_number
+from traces.importers.node import is_number
 from traces.importers.profile import checked_count, checked_texts
 
 FORMAT = "specdec-points"
 VERSION = 1
 MOST_REQUESTS = 10**9
-_FACT = str | int | float | bool | None
 OBJECTIVES = "goodput"  # the fact that states them
 _OBJECTIVE = re.compile(r"\b(ttft|tpot|e2el):(\d{1,12}(?:\.\d{1,12})?)")
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
+def rate(value: Any) -> float:
+    """Requests per second above 0; `inf`, as a word or a number, for a closed loop."""
+    if value in ("inf", math.inf):
+        return math.inf
+    if not is_number(value) or not 0 < value < MOST_REQUESTS:
+        raise ValueError
+    return float(value)
+
+
+def _text(text: str) -> str:
+    if not text.strip():
+        raise ValueError
+    return printable(text)
+
+
+RATE = 'requests per second above 0, or "inf"'
+Text = Annotated[str, AfterValidator(_text)]
+Metrics = Annotated[dict[str, number(0, 1e300)], Field(min_length=1)]
+
+
+class Point(Section):
     """One measurement: at one load, under one policy."""
 
-    label: str
-    metrics: Mapping[str, float]
-    file: str | None = None
-    policy: str | None = None  # None: not stated, compared with every policy
-    model: str | None = None
-    max_concurrency: int | None = None
-    request_rate: float | None = None  # inf: a closed loop; None: not stated
-    burstiness: float | None = None
-    facts: Mapping[str, _FACT] = field(default_factory=dict)
+    label: Text
+    metrics: Metrics = key(accepted="a mapping of at least one name to numbers from 0")
+    file: Text | None = None
+    policy: Text | None = None  # None: not stated, compared with every policy
+    model: Text | None = None
+    max_concurrency: whole(1, MOST_REQUESTS) | None = None
+    # inf: a closed loop; None: not stated
+    request_rate: Annotated[float, PlainValidator(rate)] | None = key(None, accepted=RATE)
+    burstiness: above(0, MOST_REQUESTS) | None = None
+    facts: dict[str, str | int | float | bool | None] = key(
+        {}, accepted="a mapping of names to texts, numbers, true, false or null"
+    )
 
     @property
     def objectives(self) -> dict[str, float] | None:
@@ -80,9 +104,9 @@ def write_points(
     sources: Sequence[InputFile],
     lacks: Sequence[str],
     points: Sequence[Point],
-    read: Sequence[str],
+    lines: Sequence[str],
 ) -> ImportReport:
-    """Write the file under a temporary name and rename it; says what was `read`."""
+    """Write the file under a temporary name and rename it; `lines`: what was read."""
     content = {
         "format": FORMAT,
         "version": VERSION,
@@ -90,18 +114,26 @@ def write_points(
         "source": stated.source,
         "files": [one.described for one in sources],
         "lacks": list(lacks),
-        "points": [_plain(point) for point in points],
+        "points": [
+            one.model_dump() | ({"request_rate": "inf"} if one.request_rate == math.inf else {})
+            for one in points
+        ],
     }
     text = json.dumps(content, indent=2, allow_nan=False) + "\n"
     args.out.parent.mkdir(parents=True, exist_ok=True)
     with replacing(args.out) as temporary:
         temporary.write_text(text, encoding="utf-8")
-    return ImportReport(tuple(read), tuple(lacks), (args.out,), stated.warnings)
+    return ImportReport(tuple(lines), tuple(lacks), (args.out,), stated.warnings)
 
 
-def _plain(point: Point) -> dict[str, Any]:
-    rate = "inf" if point.request_rate == math.inf else point.request_rate
-    return asdict(point) | {"request_rate": rate}
+class _Head(Section):
+    model_config = ConfigDict(extra="ignore")
+
+    format: Literal[FORMAT] = key(accepted=f"{FORMAT}, of `python -m traces import`")
+    version: whole(VERSION, VERSION)  # true is none
+    importer: Text
+    source: Text
+    lacks: Many[Text]
 
 
 def read_points(path: Path) -> PointsFile:
@@ -112,60 +144,12 @@ def read_points(path: Path) -> PointsFile:
     """
     (source,) = read_sources([path])
     root = source.json()
-    keys = root.mapping(f"a {FORMAT} file")
-    for key, wanted in (("format", FORMAT), ("version", VERSION)):
-        node = keys.get(key, Node(str(path), key, None))
-        if node.value != wanted or isinstance(node.value, bool):
-            node.refuse(f"{wanted!r} ({FORMAT} of `python -m traces import`)")
-    points = [_point(node) for node in root.require("points", "a list").entries()]
+    head = read(_Head, root.value, where=root.source)
+    nodes = root.require("points", "a list")
+    points = [read(Point, one.value, f"{one.at}.", one.source) for one in nodes.entries()]
     if not points:
-        keys["points"].refuse("at least one point")
-    return PointsFile(
-        path,
-        _text(root.require("importer", "a text")),
-        _text(root.require("source", "a text")),
-        tuple(_text(node) for node in root.require("lacks", "a list of texts").entries()),
-        tuple(points),
-    )
-
-
-def _point(node: Node) -> Point:
-    keys = node.mapping("a point, an object")
-    unknown = sorted(set(keys) - set(Point.__dataclass_fields__))
-    if unknown:
-        keys[unknown[0]].refuse(f"no such key, but {', '.join(Point.__dataclass_fields__)}")
-    metrics = node.require("metrics", "an object of numbers").mapping()
-    if not metrics:
-        keys["metrics"].refuse("at least one number")
-    texts = {name: _optional(keys, name, _text) for name in ("file", "policy", "model")}
-    return Point(
-        _text(node.require("label", "a text")),
-        {name: value.number() for name, value in metrics.items()},
-        **texts,
-        max_concurrency=_optional(keys, "max_concurrency", lambda n: n.whole(1, MOST_REQUESTS)),
-        request_rate=_optional(keys, "request_rate", rate_of),
-        burstiness=_optional(keys, "burstiness", positive),
-        facts=_facts(keys),
-    )
-
-
-def _facts(keys: Mapping[str, Node]) -> dict[str, _FACT]:
-    facts = keys["facts"].mapping() if "facts" in keys else {}
-    for node in facts.values():
-        if not isinstance(node.value, _FACT):
-            node.refuse("a text, a number, true, false or null")
-    return {name: node.value for name, node in facts.items()}
-
-
-def _optional(keys: Mapping[str, Node], name: str, read) -> Any:
-    node = keys.get(name)
-    return None if node is None or node.value is None else read(node)
-
-
-def _text(node: Node) -> str:
-    if not isinstance(node.value, str) or not node.value.strip():
-        node.refuse("a text")
-    return printable(node.value)
+        nodes.refuse("at least one point")
+    return PointsFile(path, head.importer, head.source, head.lacks, tuple(points))
 
 
 def objectives_in(text: object) -> dict[str, float] | None:
@@ -175,22 +159,6 @@ def objectives_in(text: object) -> dict[str, float] | None:
     if not found or whole != " ".join(str(text).split()) or len(dict(found)) < len(found):
         return None
     return {name: float(value) for name, value in found}
-
-
-def rate_of(node: Node) -> float:
-    """Requests per second above 0; `inf`, as a word or a number, for a closed loop."""
-    if node.value in ("inf", math.inf) and not isinstance(node.value, bool):
-        return math.inf
-    if not is_number(node.value) or not 0 < node.value < MOST_REQUESTS:
-        node.refuse('requests per second above 0, or "inf"')
-    return float(node.value)
-
-
-def positive(node: Node) -> float:
-    """A finite number above 0."""
-    if not is_number(node.value) or not 0 < node.value < MOST_REQUESTS:
-        node.refuse("a finite number above 0")
-    return float(node.value)
 
 
 # ---------------- Options of the formats that become measured points.
@@ -240,7 +208,7 @@ class Stated:
                 )
             changes[name] = own if given is None else given
         loop = self.max_concurrency is not None and changes["request_rate"] is None
-        return replace(point, **changes | ({"request_rate": math.inf} if loop else {}))
+        return point.with_(**changes | ({"request_rate": math.inf} if loop else {}))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -265,21 +233,22 @@ def read_options(args: argparse.Namespace) -> tuple[list[InputFile], Stated]:
     stated = Stated(
         **texts,
         max_concurrency=checked_count("--max-concurrency", args.max_concurrency),
-        request_rate=_number(args, "request_rate", rate_of),
-        burstiness=_number(args, "burstiness", positive),
+        request_rate=_number(args, "request_rate", RATE),
+        burstiness=_number(args, "burstiness", "a finite number above 0"),
     )
     return sources, stated
 
 
-def _number(args: argparse.Namespace, name: str, check) -> float | None:
+def _number(args: argparse.Namespace, name: str, accepted: str) -> float | None:
     text = getattr(args, name)
-    if text is None:
-        return None
     try:
-        value = float(text)
+        value = None if text is None else rate(float(text))
+        if value == math.inf and name != "request_rate":
+            raise ValueError
+        return value
     except ValueError:
-        value = printable(text)
-    return check(Node("command line", "--" + name.replace("_", "-"), value))
+        option = "--" + name.replace("_", "-")
+        raise InputError(refusal(option, printable(text), accepted)) from None
 
 
 def load_lacks(points: Sequence[Point]) -> list[str]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from traces.common.errors import InputError
+from traces.common.json import first_twice
 from traces.importers.files import InputFile, check_out, printable
 from traces.importers.node import MOST_MS
 from traces.profiles.tables import DraftRow, VerifyRow
@@ -32,7 +33,13 @@ def write(args: argparse.Namespace, sources: Sequence[InputFile], times: Times) 
     Raises:
         InputError: a size that two sources have, or a path that cannot be written to.
     """
-    _refuse_twice(args.out, times)
+    for name, rows in (("verify", times.verify), ("draft", times.draft)):
+        twice = first_twice(map(_size, rows))
+        if twice is not None:
+            raise InputError(
+                f"{args.out}: two {name} times for batch, KV prefix and packed tokens {twice}; "
+                "accepted: every size once in all files and options"
+            )
     most, lacks = args.captured_up_to or 0, "; ".join(times.lacks)
     captured = [replace(row, captured=row.packed_tokens_total <= most) for row in times.verify]
     graphs = sorted({row.packed_tokens_total for row in captured if row.captured})
@@ -56,18 +63,6 @@ def write(args: argparse.Namespace, sources: Sequence[InputFile], times: Times) 
 def _size(row: VerifyRow | DraftRow) -> tuple[int, ...]:
     size = row.batch, row.kv_prefix_tokens
     return (*size, row.packed_tokens_total) if isinstance(row, VerifyRow) else size
-
-
-def _refuse_twice(out: Path, times: Times) -> None:
-    for name, rows in (("verify", times.verify), ("draft", times.draft)):
-        seen = set()
-        for row in rows:
-            if _size(row) in seen:
-                raise InputError(
-                    f"{out}: two {name} times for batch, KV prefix and packed tokens {_size(row)}; "
-                    "accepted: every size once in all files and options"
-                )
-            seen.add(_size(row))
 
 
 # ---------------- Options that several formats share.

@@ -67,26 +67,19 @@ def run(args: argparse.Namespace) -> ImportReport:
         InputError: naming file, key path and value.
     """
     sources, stated = point_options.read_options(args)
-    root = 1 if args.tree_sizes == "packed" else 0
-    counts = [_read(source, root) for source in sources]
-    points = [
-        stated.added(
-            Point(
-                printable(source.path.stem) or "traces",
-                one.metrics(),
-                file=source.described["name"],
-                facts={"prompts": one.prompts, "rounds": one.rounds},
-            )
+    points, lines = [], []
+    for source in sources:
+        one = _read(source, 1 if args.tree_sizes == "packed" else 0)
+        point = Point(
+            label=printable(source.path.stem) or "traces",
+            metrics=one.metrics(),
+            file=source.described["name"],
+            facts={"prompts": one.prompts, "rounds": one.rounds},
         )
-        for source, one in zip(sources, counts, strict=True)
-    ]
+        points.append(stated.added(point))
+        what = f"{counted(one.prompts, 'prompt')}, {counted(one.rounds, 'round')}"
+        lines.append(read_line(source, what, one.unused))
     lacks = (*LACKS, *point_options.load_lacks(points))
-    lines = [
-        read_line(
-            source, f"{counted(one.prompts, 'prompt')}, {counted(one.rounds, 'round')}", one.unused
-        )
-        for source, one in zip(sources, counts, strict=True)
-    ]
     return write_points(args, stated, sources, lacks, points, lines)
 
 

@@ -11,18 +11,11 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
+from traces.common.settings import read
 from traces.importers import points as point_options
 from traces.importers.files import ImportReport, InputFile, counted, printable, read_line
 from traces.importers.node import Node, is_number
-from traces.importers.points import (
-    MOST_REQUESTS,
-    OBJECTIVES,
-    Point,
-    Stated,
-    positive,
-    rate_of,
-    write_points,
-)
+from traces.importers.points import OBJECTIVES, Point, Stated, write_points
 
 HELP = "results of vLLM's serving benchmark (--save-result) -> points FILE.json"
 LACKS = (
@@ -69,7 +62,12 @@ def run(args: argparse.Namespace) -> ImportReport:
         found, unused = _read(source, stated)
         points += found
         lines.append(read_line(source, counted(len(found), "result"), unused))
-    lacks = (*LACKS, *_unfinished(points), *_unasked(points), *point_options.load_lacks(points))
+    lacks = (*LACKS, *_unfinished(points))
+    silent = [p for p in points if _GOODPUT in p.metrics and p.objectives is None]
+    if silent:  # goodput without its objectives is of an unknown question
+        where = "" if len(silent) == len(points) else f" ({', '.join(p.label for p in silent)})"
+        lacks += (f"objectives of {_GOODPUT}{where}",)
+    lacks += tuple(point_options.load_lacks(points))
     if not any(name in point.metrics for point in points for name in (*_DRAFTS, *_OTHERS)):
         lacks += ("acceptance",)
     return write_points(args, stated, sources, lacks, points, lines)
@@ -91,19 +89,26 @@ def _read(source: InputFile, stated: Stated) -> tuple[list[Point], set[str]]:
 
 
 def _point(node: Node, keys: dict[str, Node], source: InputFile, label: str) -> Point:
-    metrics = _metrics(node, keys)
+    metrics = {
+        _ALIASES.get(key, key): value.number()
+        for key, value in keys.items()
+        if _is_metric(key) and value.value is not None
+    }
+    if not metrics:
+        node.refuse(f"the result of a serving benchmark, with {', '.join(_RATES[:2])} and the like")
     check_rates(keys)
-    model = keys.get("model_id", keys.get("model"))
-    return Point(
-        _name(keys.get("label")) or printable(label) or "result",
-        metrics,
-        file=source.described["name"],
-        model=_name(model),
-        max_concurrency=_given(keys, "max_concurrency", lambda n: n.whole(1, MOST_REQUESTS)),
-        request_rate=_given(keys, "request_rate", rate_of) if _is_steady(keys) else None,
-        burstiness=_given(keys, "burstiness", positive),
-        facts={name: keys[name].value for name in _FACTS if _is_fact(keys.get(name))},
-    )
+    loads = ("max_concurrency", "request_rate", "burstiness")
+    stated = {name: keys[name].value for name in loads if name in keys}
+    values = stated | {
+        "label": _name(keys.get("label")) or printable(label) or "result",
+        "metrics": metrics,
+        "file": source.described["name"],
+        "model": _name(keys.get("model_id", keys.get("model"))),
+        "facts": {name: keys[name].value for name in _FACTS if _is_fact(keys.get(name))},
+    }
+    if not _is_steady(keys):
+        values["request_rate"] = None
+    return read(Point, values, node.below(""), node.source)
 
 
 def _is_steady(keys: dict[str, Node]) -> bool:
@@ -121,27 +126,13 @@ def _is_used(key: str, keys: dict[str, Node]) -> bool:
     if key == "request_rate":
         return _is_steady(keys)
     fact = key in _FACTS and _is_fact(keys[key])
-    return key in _LOAD or fact or _is_metric(key) or is_checked(key, keys)
+    held = any(key in (SECONDS, *names) and rate in keys for rate, names in COUNTED.items())
+    return key in _LOAD or fact or _is_metric(key) or held
 
 
 def _is_metric(key: str) -> bool:
     name = _ALIASES.get(key, key)
     return name in (*_RATES, *_DRAFTS, *_OTHERS) or bool(_TIMES.fullmatch(name))
-
-
-def _metrics(node: Node, keys: dict[str, Node]) -> dict[str, float]:
-    metrics = {}
-    for key, value in keys.items():
-        if _is_metric(key) and value.value is not None:
-            metrics[_ALIASES.get(key, key)] = value.number()
-    if not metrics:
-        node.refuse(f"the result of a serving benchmark, with {', '.join(_RATES[:2])} and the like")
-    return metrics
-
-
-def _given(keys: dict[str, Node], name: str, read):
-    node = keys.get(name)
-    return None if node is None or node.value is None else read(node)
 
 
 def _name(node: Node | None) -> str | None:
@@ -154,13 +145,6 @@ def _is_fact(node: Node | None) -> bool:
         return False
     text = isinstance(node.value, str) and node.value.isprintable() and len(node.value) <= 200
     return text or (is_number(node.value) and abs(node.value) < 1e300)
-
-
-def _unasked(points: Sequence[Point]) -> list[str]:
-    """Goodput without its objectives is of an unknown question."""
-    silent = [p for p in points if _GOODPUT in p.metrics and p.objectives is None]
-    where = "" if len(silent) == len(points) else f" ({', '.join(p.label for p in silent)})"
-    return [f"objectives of {_GOODPUT}{where}"] if silent else []
 
 
 def _unfinished(points: Sequence[Point]) -> list[str]:
@@ -207,11 +191,6 @@ def check_rates(keys: Mapping[str, Node]) -> None:
             keys[rate_name].refuse(
                 f"({' + '.join(names)}) / {SECONDS}, {count:g} / {seconds:g} = {count / seconds:g}"
             )
-
-
-def is_checked(key: str, keys: Mapping[str, Node]) -> bool:
-    """Whether `check_rates` holds one of the result's rates against it."""
-    return any(key in (SECONDS, *names) and rate in keys for rate, names in COUNTED.items())
 
 
 def _count_of(keys: Mapping[str, Node], name: str) -> float | None:
