@@ -69,7 +69,12 @@ def whole_texts(column: Column) -> np.ndarray:
         values = _all_at_once(int, column.cells, np.int64)
         if values is not None and values.max() <= MOST_TOKENS:
             return values
-    return column.each(_whole_text, np.int64, WHOLE)
+
+    def one(cell: str) -> int | None:
+        value = int(cell.partition(".")[0]) if _WHOLE.fullmatch(cell) else MOST_TOKENS + 1
+        return value if value <= MOST_TOKENS else None
+
+    return column.each(one, np.int64, WHOLE)
 
 
 def second_texts(column: Column) -> np.ndarray:
@@ -79,17 +84,31 @@ def second_texts(column: Column) -> np.ndarray:
         values = _all_at_once(float, column.cells, np.float64)
         if values is not None and (np.abs(values) <= LARGEST_TIME).all():
             return values
-    return column.each(_number_text, np.float64, NUMBER)
+
+    def one(cell: str) -> float | None:
+        value = float(cell) if _NUMBER.fullmatch(cell) else math.inf
+        return value if abs(value) <= LARGEST_TIME else None
+
+    return column.each(one, np.float64, NUMBER)
 
 
 def whole_values(column: Column) -> np.ndarray:
     """(n,) int64 lengths in tokens, from values of JSON."""
-    return column.each(_whole_value, np.int64, WHOLE)
+
+    def one(value: Any) -> int | None:
+        whole = _is_number(value) and value == int(value) and 0 <= value <= MOST_TOKENS
+        return int(value) if whole else None
+
+    return column.each(one, np.int64, WHOLE)
 
 
 def millisecond_values(column: Column) -> np.ndarray:
     """(n,) float64 milliseconds, from values of JSON."""
-    return column.each(_millisecond_value, np.float64, NUMBER + ", in milliseconds")
+
+    def one(value: Any) -> float | None:
+        return float(value) if _is_number(value) and abs(value) <= LARGEST_TIME * 1e3 else None
+
+    return column.each(one, np.float64, NUMBER + ", in milliseconds")
 
 
 def names(column: Column) -> list[str]:
@@ -107,33 +126,10 @@ def _all_at_once(number: type, cells: Sequence[str], dtype: type) -> np.ndarray 
         return None
 
 
-def _whole_text(cell: str) -> int | None:
-    if not _WHOLE.fullmatch(cell):
-        return None
-    value = int(cell.partition(".")[0])
-    return value if value <= MOST_TOKENS else None
-
-
-def _number_text(cell: str) -> float | None:
-    if not _NUMBER.fullmatch(cell):
-        return None
-    value = float(cell)
-    return value if abs(value) <= LARGEST_TIME else None
-
-
 def _is_number(value: Any) -> bool:
     if isinstance(value, bool):
         return False
     return isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
-
-
-def _whole_value(value: Any) -> int | None:
-    whole = _is_number(value) and value == int(value) and 0 <= value <= MOST_TOKENS
-    return int(value) if whole else None
-
-
-def _millisecond_value(value: Any) -> float | None:
-    return float(value) if _is_number(value) and abs(value) <= LARGEST_TIME * 1e3 else None
 
 
 BLOCK_BYTES = 1 << 16
@@ -156,7 +152,15 @@ def blocks(path: Path) -> Iterator[str]:
     Raises InputError for what is no readable plain UTF-8 file: missing, a folder, compressed,
     an undecodable byte or a NUL (both with line and byte offset, from 0).
     """
-    _check_regular(path)
+    try:
+        found = path.exists()
+    except (OSError, ValueError) as error:  # a name too long, a NUL in the name
+        raise InputError(f"{str(path)!r}: {error}; accepted: a workload file") from None
+    if not found or path.is_dir():
+        what = "is a directory" if found else "no such file"
+        raise InputError(f"{path}: {what}; accepted: a workload file")
+    if not path.is_file():
+        raise InputError(f"{path}: is no regular file; accepted: a file that can be read twice")
     try:
         with path.open("rb") as file:
             yield from _decoded(file, path)
@@ -199,38 +203,20 @@ def _without_returns(texts: list[str], path: Path, first: int) -> list[str]:
     return texts
 
 
-def _check_regular(path: Path) -> None:
-    try:
-        found = path.exists()
-    except (OSError, ValueError) as error:  # a name too long, a NUL in the name
-        raise InputError(f"{str(path)!r}: {error}; accepted: a workload file") from None
-    if not found:
-        raise InputError(f"{path}: no such file; accepted: a workload file")
-    if path.is_dir():
-        raise InputError(f"{path}: is a directory; accepted: a workload file")
-    if not path.is_file():
-        raise InputError(f"{path}: is no regular file; accepted: a file that can be read twice")
-
-
 def _decoded(file, path: Path) -> Iterator[str]:
     decoder = codecs.getincrementaldecoder("utf-8")()
     offset, line = 0, 1  # of the block's first byte
     while block := file.read(BLOCK_BYTES):
-        start = _check_beginning(block, path) if offset == 0 else 0
+        kinds = [name for magic, name in _OTHER.items() if block.startswith(magic)]
+        if kinds and offset == 0:
+            raise InputError(f"{path}: is {kinds[0]}; accepted: UTF-8 text, unpacked")
+        start = len(BOM) if offset == 0 and block.startswith(BOM) else 0
         if (nul := block.find(b"\0")) >= 0:
             row = line + block.count(b"\n", 0, nul)
             raise InputError(f"{path}: line {row}: a NUL byte at byte {offset + nul}; {_PLAIN}")
         yield _decode(decoder, block[start:], path, offset + start, line)
         offset, line = offset + len(block), line + block.count(b"\n")
     _decode(decoder, b"", path, offset, line)
-
-
-def _check_beginning(block: bytes, path: Path) -> int:
-    """Bytes of the byte-order mark, 0 without one; refuses files of other kinds."""
-    for magic, name in _OTHER.items():
-        if block.startswith(magic):
-            raise InputError(f"{path}: is {name}; accepted: UTF-8 text, unpacked")
-    return len(BOM) if block.startswith(BOM) else 0
 
 
 def _decode(decoder, block: bytes, path: Path, offset: int, line: int) -> str:

@@ -57,18 +57,12 @@ def _nanoseconds(cells: Sequence[str]) -> np.ndarray | None:
     except ValueError:
         return None
     below = np.fromiter((int((d or "0").ljust(9, "0")) for d in decimals), np.int64, len(decimals))
-    ahead_of = {zone: _seconds_ahead(zone) for zone in set(zones)}
+    ahead_of = {None: 0, "Z": 0}
+    for zone in set(zones) - set(ahead_of):
+        digits = zone[1:].replace(":", "").ljust(4, "0")
+        ahead_of[zone] = int(zone[0] + "60") * (60 * int(digits[:2]) + int(digits[2:]))
     ahead = np.fromiter((ahead_of[zone] for zone in zones), np.int64, len(zones))
     return (since_1970 - ahead) * 10**9 + below
-
-
-def _seconds_ahead(zone: str | None) -> int:
-    """Seconds by which a zone such as +02:00 is ahead of UTC."""
-    if zone is None or zone == "Z":
-        return 0
-    digits = zone[1:].replace(":", "").ljust(4, "0")
-    seconds = 3600 * int(digits[:2]) + 60 * int(digits[2:])
-    return -seconds if zone[0] == "-" else seconds
 
 
 Records = list[list[str]]
@@ -94,8 +88,7 @@ class Layout:
 
     @property
     def optional(self) -> tuple[str, ...]:
-        possible = (self.time if self.time_optional else None, self.domain)
-        return tuple(name for name in possible if name)
+        return (*((self.time,) if self.time_optional else ()), *filter(None, [self.domain]))
 
 
 LAYOUTS = {

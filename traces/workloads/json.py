@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -74,7 +75,11 @@ class ListScanner:
             try:
                 value, end = DECODER.raw_decode(self._buffer, self._at)
             except FAULTS as error:
-                if self._may_be_cut(error) and self._read_on():
+                cut = isinstance(error, json.JSONDecodeError) and (  # at the buffer's end, perhaps
+                    error.msg.startswith("Unterminated string")
+                    or error.pos >= len(self._buffer) - 16
+                )
+                if cut and self._read_on():
                     if len(self._buffer) - self._at > LONGEST_ITEM:
                         found = f"longer than {LONGEST_ITEM} characters"
                         raise self._refuse(number, found, "one conversation an item") from None
@@ -85,12 +90,6 @@ class ListScanner:
                 continue
             self._at = end
             return value
-
-    def _may_be_cut(self, error: BaseException) -> bool:
-        """Whether a decoding fault may come from a text that goes on beyond the buffer."""
-        if not isinstance(error, json.JSONDecodeError):
-            return False
-        return error.msg.startswith("Unterminated string") or error.pos >= len(self._buffer) - 16
 
     def _read_on(self) -> bool:
         """Take in as much text again as is waiting, so that an item is decoded few times."""
@@ -124,31 +123,29 @@ def _require(where: str, node: Any, keys: tuple[str, ...], accepted: str) -> Non
 # ---------------- Mooncake's traces: one object a line.
 
 
-TIME, PROMPT, OUTPUT = KEYS = ("timestamp", "input_length", "output_length")
+KEYS = ("timestamp", "input_length", "output_length")
 
 
 def mooncake_source(path: Path) -> RowSource:
     """One file, whose first line is read; other keys, as `hash_ids`, are left alone."""
+
+    def pieces() -> Iterator[Piece]:
+        for numbers, nodes in _requests(path):
+            line = np.array(numbers)
+            time, prompt, output = (
+                Column(path, key, [node[key] for node in nodes], line) for key in KEYS
+            )
+            lengths = whole_values(prompt), whole_values(output)
+            yield Piece(line, *lengths, millisecond_values(time), time.cells)
+
     for _, nodes in _requests(path):
         unused = tuple(key for key in nodes[0] if key not in KEYS)
-        return RowSource(path, lambda: _mooncake_pieces(path), TIME, 1e3, unused)
+        return RowSource(path, pieces, KEYS[0], 1e3, unused)
     raise InputError(f"{path}: is empty; accepted: one JSON object a line")
 
 
-def _mooncake_pieces(path: Path) -> Iterator[Piece]:
-    """The file's rows, up to CHUNK lines at a time; blank lines are left out."""
-    for numbers, nodes in _requests(path):
-        line = np.array(numbers)
-        time, prompt, output = (
-            Column(path, key, [node[key] for node in nodes], line) for key in KEYS
-        )
-        yield Piece(
-            line, whole_values(prompt), whole_values(output), millisecond_values(time), time.cells
-        )
-
-
 def _requests(path: Path) -> Iterator[tuple[list[int], list[dict[str, Any]]]]:
-    """Objects with KEYS, at least one, and their lines."""
+    """Objects with KEYS, at least one and up to CHUNK at a time, and their lines."""
     accepted = f"an object with {', '.join(KEYS)}"
     for first, texts in lines(path, CHUNK):
         found = [(line, text) for line, text in enumerate(texts, first) if text.strip()]
@@ -193,15 +190,12 @@ def _sharegpt_pieces(path: Path, count: TokenCount) -> Iterator[Piece]:
 
     Texts are dropped as soon as they are counted.
     """
-    pairs: list[tuple[int, int] | None] = []
-    number = 0
-    for number, item in enumerate(ListScanner(path, blocks(path), ITEM).items(), 1):
-        pairs.append(_lengths(_turns(path, number, item), count))
-        if len(pairs) == CHUNK:
-            yield _piece(path, number, pairs)
-            pairs = []
-    if pairs:
-        yield _piece(path, number, pairs)
+    items = enumerate(ListScanner(path, blocks(path), ITEM).items(), 1)
+    while some := [
+        (number, _lengths(_turns(path, number, item), count))
+        for number, item in islice(items, CHUNK)
+    ]:
+        yield _piece(path, *zip(*some, strict=True))
 
 
 def _lengths(turns: list[tuple[str, str]], count: TokenCount) -> tuple[int, int] | None:
@@ -215,16 +209,12 @@ def _lengths(turns: list[tuple[str, str]], count: TokenCount) -> tuple[int, int]
     return None
 
 
-def _piece(path: Path, last: int, pairs: list[tuple[int, int] | None]) -> Piece:
-    """Of the conversations up to number `last`."""
-    line = np.arange(last + 1 - len(pairs), last + 1)
-    paired = np.array([pair is not None for pair in pairs])
-    lengths = [pair for pair in pairs if pair is not None]
+def _piece(path: Path, numbers: Sequence[int], pairs: Sequence[tuple[int, int] | None]) -> Piece:
+    line, paired = np.array(numbers), np.array([pair is not None for pair in pairs])
+    lengths = list(zip(*filter(None, pairs), strict=True)) or [(), ()]
     prompt, output = (
-        whole_values(
-            Column(path, f"tokens of the {name}", [pair[i] for pair in lengths], line[paired], ITEM)
-        )
-        for i, name in enumerate(("question", "answer"))
+        whole_values(Column(path, f"tokens of the {name}", cells, line[paired], ITEM))
+        for name, cells in zip(("question", "answer"), lengths, strict=True)
     )
     dropped = {} if paired.all() else {NO_PAIR: line[~paired]}
     piece = Piece(line[paired], prompt, output, dropped=dropped)

@@ -137,12 +137,10 @@ class RowStream(Iterator[Rows]):
             self._piece = piece
             if len(piece.line):
                 kept += len(piece.line)
-                times = None
-                if source.time_column is not None:
-                    times = clock.relative_s(piece, self.largest_gap_s)
-                yield Rows(
-                    times, piece.prompt_tokens, piece.output_tokens, piece.domain, piece.line
-                )
+                timed = source.time_column is not None
+                times = clock.relative_s(piece, self.largest_gap_s) if timed else None
+                lengths = piece.prompt_tokens, piece.output_tokens
+                yield Rows(times, *lengths, piece.domain, piece.line)
             self._left_out.update({reason: len(n) for reason, n in piece.dropped.items()})
         if not kept:
             found = ", ".join(f"{n} with {why}" for why, n in self._left_out.items())
@@ -182,15 +180,13 @@ class Clock:
         _, text, line = self.last
         if index:
             text, line = piece.time_text[index - 1], piece.line[index - 1]
-        here = f"{self.source.path}: line {piece.line[index]}: {self.source.time_column} is"
-        here += f" {shown(piece.time_text[index])}"
-        if gap_s[index] < 0:
-            return InputError(
-                f"{here}, before {shown(text)} of line {line};"
-                " accepted: times that do not fall from row to row"
-            )
+        found, accepted = "before", "times that do not fall from row to row"
+        if gap_s[index] >= 0:
+            found = f"{gap_s[index] / DAY_S:.6g} days after"
+            most = LARGEST_GAP_S // DAY_S
+            accepted = f"gaps of at most {most} days, or max_gap_s, which cuts gaps to it"
         return InputError(
-            f"{here}, {gap_s[index] / DAY_S:.6g} days after {shown(text)} of line {line};"
-            f" accepted: gaps of at most {LARGEST_GAP_S // DAY_S} days, or max_gap_s, which cuts"
-            " gaps to it"
+            f"{self.source.path}: line {piece.line[index]}: {self.source.time_column} is"
+            f" {shown(piece.time_text[index])}, {found} {shown(text)} of line {line};"
+            f" accepted: {accepted}"
         )
