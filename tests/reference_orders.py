@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -152,6 +152,15 @@ def drafted(order: Any, raw: RawScores, anchor: int) -> Tree:
         shape = {"branch": order.branch, "least": order.floor, "scores": order.scores}
         return best_first(raw, anchor, order.nodes, key=key, edge=edge, **shape)
     raise NotImplementedError(f"no explicit tree of {kind}")
+
+
+def walked(recording, sequence: int, accepted: Callable[[int], int]):
+    """(anchor, accepted) of every round of a text, of which one at `anchor` accepts so many."""
+    at, end = (int(anchor) for anchor in recording.anchor_offset[sequence : sequence + 2])
+    while at < end:
+        hits = int(accepted(at))
+        yield at, hits
+        at += hits + 1
 
 
 def check_rows(table, recording, order, step: int = 1) -> None:

@@ -147,19 +147,12 @@ def test_first_deployed_width_that_reaches_the_stop(stop, width):
 
 def test_ratio_on_a_staircase():
     """3 nodes: 3 / 10; 4: 3.3 / 12 = .275 stops; further on, 10 give 4.51 / 12."""
-    flat, rising = np.full(12, 10.0), 1.0 + np.arange(12)
-    stops = [first_stop_widths(SURVIVAL[None], step_s)[0] for step_s in (STEP_S, flat, rising)]
-    assert stops == [3, 11, 0]  # rising: 1 token per second without nodes, at most .95 beyond
+    step_s = np.stack([STEP_S, np.full(12, 10.0), 1.0 + np.arange(12)])
+    # rising: 1 token per second without nodes, at most .95 beyond
+    assert first_stop_widths(np.tile(SURVIVAL, (3, 1)), step_s).tolist() == [3, 11, 0]
     # (1 + 1) / 2 = 1 / 1 at both widths: the smaller
     assert first_stop_widths(np.array([[1.0]]), np.array([1.0, 2.0])).tolist() == [0]
-
-
-def test_many_first_stops_are_each_its_own():
     survival = np.stack([SURVIVAL, SURVIVAL[::-1], SURVIVAL**4])
-    step_s = np.stack([STEP_S, 2 * STEP_S, 10 + np.arange(12.0)])
-    each = zip(survival, step_s, strict=True)
-    expected = [first_stop_widths(p[None], s)[0] for p, s in each]
-    assert first_stop_widths(survival, step_s).tolist() == expected
     shared = [first_stop_widths(p[None], STEP_S)[0] for p in survival]
     assert first_stop_widths(survival, STEP_S).tolist() == shared
 

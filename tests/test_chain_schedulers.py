@@ -21,39 +21,35 @@ def usual(policy: AdaptiveVerification, survival) -> AdaptiveVerification:
     return policy
 
 
-def test_dspark_breaks_at_the_jump_and_the_global_budget_jumps_it():
-    """Theta: 3 tokens .300 per ms, 4 tokens .275: the break; 10 tokens .3758 is the best of all."""
+@pytest.mark.parametrize(
+    ("chains", "steps", "widths"),
+    [
+        # Theta: 3 tokens .300 per ms, 4 tokens .275: it breaks at the jump.
+        ([SURVIVAL], STEPS, [3]),
+        # Ten requests of 2 tokens cost 10.5 ms up to 12 packed and 11.0 up to 13. tau: 10, + .9,
+        # + .8 = 11.7, 11.7 / 10.5 = 1.114; the next best, .6, gives 12.3 / 11.0 = 1.118; then .55
+        # at 14 packed, of 20.5 ms, does not.
+        (
+            [[0.9, 0.6], [0.8, 0.55]] + [[0.3, 0.1]] * 8,
+            [(12, 10.0), (13, 10.5), (30, 20.0)],
+            [2, 1] + [0] * 8,
+        ),
+        # Room for 4 of 5 equal survivals, 10 ms up to 7 packed tokens (roots included), 100 ms
+        # beyond: the first positions of all three, then request 0's second.
+        ([[0.5, 0.5, 0.1], [0.5, 0.2, 0.1], [0.5, 0.5, 0.1]], [(7, 9.5), (30, 99.5)], [2, 1, 1]),
+        # tau 1 at 1 ms and 1.5 at 1.5 ms: a Theta that only stays equal breaks.
+        ([[0.5, 0.45]], [(1, 0.5), (2, 1.0), (3, 1.0)], [0]),
+    ],
+)
+def test_dspark_admits_over_the_batch_while_theta_rises(chains, steps, widths):
+    cost = staircase(steps, batches=(len(chains),))
+    assert DSpark().allocate(chain_step(chains, cost)).tolist() == widths
+
+
+def test_the_global_budget_jumps_where_dspark_breaks():
+    """10 tokens, .3758 per ms, are the best of all."""
     step = chain_step([SURVIVAL], staircase(STEPS))
-    assert DSpark().allocate(step).tolist() == [3]
     assert usual(AdaptiveVerification(), SURVIVAL).allocate(step).tolist() == [10]
-
-
-def test_dspark_admits_over_the_batch_best_first():
-    """Ten requests of 2 tokens, packed 12 and 13: Theta must rise with every token admitted.
-
-    In ms: 10 requests cost 10.5 up to 12 packed and 11.0 up to 13. tau: 10, + .9, + .8 = 11.7,
-    11.7 / 10.5 = 1.114; the next best, .6, gives 12.3 / 11.0 = 1.118; then .55 at 14 packed, of
-    20.5 ms, does not.
-    """
-    chains = [[0.9, 0.6], [0.8, 0.55]] + [[0.3, 0.1]] * 8
-    cost = staircase([(12, 10.0), (13, 10.5), (30, 20.0)])
-    assert DSpark().allocate(chain_step(chains, cost)).tolist() == [2, 1] + [0] * 8
-
-
-def test_dspark_sends_ties_to_the_earlier_position_then_the_earlier_request():
-    """Room for 4 of 5 equal survivals: the first positions of all three, then request 0's second.
-
-    10 ms up to 7 packed tokens (roots included), 100 ms beyond.
-    """
-    chains = [[0.5, 0.5, 0.1], [0.5, 0.2, 0.1], [0.5, 0.5, 0.1]]
-    cost = staircase([(7, 9.5), (30, 99.5)], batches=(3,))
-    assert DSpark().allocate(chain_step(chains, cost)).tolist() == [2, 1, 1]
-
-
-def test_dspark_stops_where_theta_only_stays_equal():
-    """tau 1 at 1 ms and 1.5 at 1.5 ms: Theta <= best breaks."""
-    cost = staircase([(1, 0.5), (2, 1.0), (3, 1.0)])
-    assert DSpark().allocate(chain_step([[0.5, 0.45]], cost)).tolist() == [0]
 
 
 def test_dspark_admission_does_not_see_what_lies_behind_the_break():

@@ -11,14 +11,11 @@ from hypothesis import strategies as st
 
 from simulator.cost import Cliff, HostOverhead, StepCost, find_profile
 from simulator.engine.compiled.server import falling
+from simulator.orders.build import build_order
 from simulator.orders.specs import BestFirstOrder
 from simulator.policies.shared import choices
 from simulator.policies.shared.choices import FIRST, RATE, WORTH, work_of
 from simulator.policies.shared.rules import ALL, top_widths
-from simulator.policies.treespark import TreeSpark
-from simulator.policy import Draft, Step
-from tests.fast_cases import cost_of, fitted, tables_of
-from tests.policy_lab import make_load
 from tests.synthetic import make_hidden
 
 # ---------------------------------------------------------------- one budget over the batch
@@ -213,34 +210,9 @@ def test_padding_makes_the_nodes_below_the_largest_tree_free(case, goal):
 # ---------------------------------------------------------------- rules
 
 
-@pytest.fixture(scope="module")
-def world():
-    recording = make_hidden(
-        np.random.default_rng(5), sequences=9, depths=5, lengths=[18] * 9, noise=0.5
-    )
-    return recording, tables_of(recording)
-
-
-def test_near_thresholds_are_counted(world):
-    recording, tables = world
-    policy = fitted(TreeSpark(nodes=20), recording, cost_of(), 24, tables)
-    rule = policy.rule(3)
-    score = tables(rule.order).score
-    low, high = rule.near_low, rule.near_high
-    assert low < rule.log_theta < high
-    before = policy.near_threshold
-    at = np.array([4, 5, 9])
-    row = np.where(score[at] > -np.inf, np.clip(score[at], low, high), -np.inf)
-    row[:, 0], row[1, 1] = high, rule.log_theta
-    row = -np.sort(-row, axis=1)
-    draft = Draft(row, None, None, np.full(3, row.shape[1]))
-    policy.allocate(Step(make_load(3), draft, rule.order, cost_of()))
-    assert policy.near_threshold - before == int(((row > low) & (row < high)).sum()) > 0
-
-
-def test_rising_rows_of_a_table_are_seen(world):
-    _, tables = world
-    table = tables(BestFirstOrder(nodes=12, branch=3))
+def test_rising_rows_of_a_table_are_seen():
+    recording = make_hidden(np.random.default_rng(5), sequences=9, depths=5, lengths=[18] * 9)
+    table = build_order(BestFirstOrder(nodes=12, branch=3), recording)
     assert falling(table)
     assert falling(table, at_once=7)
     score = table.score.copy()

@@ -28,6 +28,7 @@ from simulator.studies.claims.claims import (
     overall,
 )
 from tests.policy_lab import hand_step, make_lab, make_recording, prepared
+from tests.reference_orders import walked
 from tests.synthetic import make_geometric, make_hidden
 from traces.common.errors import InputError
 from traces.common.intervals import Interval, resampled_prompts
@@ -141,16 +142,12 @@ def test_a_threshold_is_replayed_as_its_loop_runs():
     found = comparisons.replayed(
         bench_of(recording), table, sequences, comparisons.threshold_width(table, 0.1)
     )
+    width = [sum(np.exp(score) >= 0.1 for score in row) for row in table.score]
     for row, sequence in enumerate(sequences):
-        at, end = recording.anchor_offset[sequence], recording.anchor_offset[sequence + 1]
-        count = nodes = committed = 0
-        while at < end:
-            width = sum(np.exp(score) >= 0.1 for score in table.score[at])
-            accepted = sum(rank <= width for rank in table.hit_rank[at])
-            count, nodes, committed = count + 1, nodes + width, committed + accepted + 1
-            at += accepted + 1
-        assert (found.committed.amount[row], found.committed.per[row]) == (committed, count)
-        assert found.nodes.amount[row] == nodes
+        rounds = [*walked(recording, sequence, lambda at: sum(table.hit_rank[at] <= width[at]))]
+        committed = sum(accepted + 1 for _, accepted in rounds)
+        assert (found.committed.amount[row], found.committed.per[row]) == (committed, len(rounds))
+        assert found.nodes.amount[row] == sum(width[at] for at, _ in rounds)
 
 
 def test_a_threshold_gains_nothing_where_all_drafts_look_alike():

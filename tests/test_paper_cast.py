@@ -8,6 +8,7 @@ import pytest
 from simulator.orders import ChainOrder, order_table, prefix_mass
 from simulator.policies.shared.stop_rules import DEPLOYED_WIDTHS, published_mass_curve
 from simulator.studies.published import cast
+from tests.reference_orders import walked
 from traces.profiles.profile import find_profile
 
 TRACE = {"recording": "small_block_t0", "split": "report", "domains": None}
@@ -88,16 +89,9 @@ def test_latency_relative_to_16_by_hand():
 def test_masses_are_those_at_a_chains_rounds(ours):
     recording, some = ours.recording, ours.groups["all"][:3]
     chain = order_table(ChainOrder(), recording)
-    starts = []
-    for sequence in some:
-        at, end = recording.anchor_offset[sequence], recording.anchor_offset[sequence + 1]
-        while at < end:
-            starts.append(at)
-            ranks = chain.hit_rank[at]
-            depth = 0
-            while depth < len(ranks) and ranks[depth] == depth + 1:
-                depth += 1
-            at += depth + 1
+    hit = chain.hit_rank == np.arange(1, chain.depths + 1)
+    reach = np.cumprod(hit, axis=1).sum(axis=1)
+    starts = [at for text in some for at, _ in walked(recording, text, reach.__getitem__)]
     expected = prefix_mass(ours.table, np.array(starts))
     np.testing.assert_allclose(ours.mass(some), expected)
 

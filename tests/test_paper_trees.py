@@ -13,6 +13,7 @@ from simulator.studies.options import read_option
 from simulator.studies.published import dspark, treespark
 from simulator.studies.published.treespark import BLOCK, BUDGETS, published_theta
 from simulator.studies.published.treespark import treespark_theta_lines as theta_lines
+from tests.reference_orders import walked
 from traces.common.errors import InputError
 
 SEMI = {"recording": "small_semi_t0", "split": "report", "domains": None}
@@ -52,14 +53,13 @@ def test_a_budget_by_walking_the_texts(budgets):
     """Rounds of seven parent-conditioned nodes, one request after the other."""
     recording = load_recording(SEMI)
     tree = order_table(BestFirstOrder(scores="parent", nodes=56, depth_cap=7), recording)
-    rounds = accepted = 0
-    for sequence in recording.sequences_of("report"):
-        at, end = recording.anchor_offset[sequence], recording.anchor_offset[sequence + 1]
-        while at < end:
-            hits = int(np.sum(tree.hit_rank[at] <= 7))
-            rounds, accepted, at = rounds + 1, accepted + hits, at + hits + 1
-    assert budgets["parent"][7].length == pytest.approx(1 + accepted / rounds)
-    assert budgets["parent"][7].accepted_share == pytest.approx(accepted / rounds / 7)
+    hits = [
+        accepted
+        for sequence in recording.sequences_of("report")
+        for _, accepted in walked(recording, sequence, lambda at: np.sum(tree.hit_rank[at] <= 7))
+    ]
+    assert budgets["parent"][7].length == pytest.approx(1 + np.mean(hits))
+    assert budgets["parent"][7].accepted_share == pytest.approx(np.mean(hits) / 7)
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,8 @@ from simulator.policies.tuned_chain import TunedChain
 from simulator.policy import Lab
 from tests.confidence import with_confidence
 from tests.policy_lab import DEPTHS, make_lab, make_load, make_recording, make_step, prepared
+from tests.reference import RawScores, chain
+from tests.reference_orders import walked
 from tests.synthetic import make_geometric
 from traces.common.errors import InputError
 from traces.recordings.recording import Recording
@@ -80,29 +82,22 @@ def test_fitting_needs_its_split(policy):
         policy.prepare(make_lab(empty))
 
 
-def slow_rounds(recording: Recording, length: int) -> int:
-    """Rounds of a chain of `length` over the tuning split, one position at a time."""
-    rounds = 0
-    for sequence in recording.sequences_of(split="tuning"):
-        start, last = recording.anchor_offset[sequence : sequence + 2]
-        anchor = start
-        while anchor < last:
-            token = recording.anchor_tokens(np.array([anchor]))[0]
-            realised = recording.realised(np.array([anchor]))[0]
-            accepted = 0
-            while accepted < length:
-                token = recording.conditional(anchor, accepted, np.array([token]), 1)[0][0, 0]
-                if token != realised[accepted]:
-                    break
-                accepted += 1
-            anchor += accepted + 1
-            rounds += 1
+def slow_rounds(recording: Recording) -> list[int]:
+    """Rounds over the tuning split of chains of 0, 1, 2, ... tokens, one position at a time."""
+    raw = RawScores(recording.arrays, recording.meta)
+    every = range(recording.num_anchors)
+    reach = [len(chain(raw, at, DEPTHS).accepted(raw.future(at))) for at in every]
+    texts = recording.sequences_of(split="tuning")
+    rounds = []
+    for length in range(DEPTHS + 1):
+        cut = np.minimum(reach, length)
+        rounds.append(sum(len([*walked(recording, text, cut.__getitem__)]) for text in texts))
     return rounds
 
 
 def test_tuned_chain_equals_a_slow_search(lab):
     policy = prepared(TunedChain(), lab)
-    rounds = [slow_rounds(lab.recording, length) for length in range(DEPTHS + 1)]
+    rounds = slow_rounds(lab.recording)
     for batch in (1, 3, 16, 100, 128, 129, 256):
         step_s = [lab.cost.verify_s(batch, batch, 8192)] + [
             lab.cost.draft_s(batch, 8192) + lab.cost.verify_s(batch, batch * (length + 1), 8192)

@@ -19,7 +19,7 @@ from simulator.orders import (
     replay,
 )
 from tests.reference import RawScores
-from tests.reference_orders import drafted
+from tests.reference_orders import drafted, walked
 from tests.synthetic import make_geometric, make_hidden, make_meta, make_pool
 from traces import InputError
 from traces.recordings.files import build_recording
@@ -98,18 +98,15 @@ def test_geometric_drafter_within_its_error(alpha):
 
 def slow_replay(recording, trees, sequence: int, width: int):
     """(rounds, tokens, accepted, hits by depth) of a sequence, `width` nodes a round."""
-    anchor = int(recording.anchor_counts[:sequence].sum())
-    last = anchor + int(recording["output_len"][sequence]) - 1  # anchors are outputs 0..L-2
+    last = recording.anchor_offset[sequence + 1]
     rounds = tokens = total = 0
     hits = [0] * recording.depths
-    while anchor < last:
-        realised = recording.realised(np.array([anchor]))[0].tolist()
-        accepted = len(trees[anchor].first(width).accepted(realised))
+    realised = recording.realised(np.arange(recording.num_anchors)).tolist()
+    reach = [len(tree.first(width).accepted(path)) for tree, path in zip(trees, realised)]
+    for anchor, accepted in walked(recording, sequence, reach.__getitem__):
         rounds, total = rounds + 1, total + accepted
-        for depth in range(accepted):
-            hits[depth] += 1
-        commit = min(accepted + 1, last - anchor)
-        tokens, anchor = tokens + commit, anchor + commit
+        tokens += min(accepted + 1, last - anchor)
+        hits = [count + (depth < accepted) for depth, count in enumerate(hits)]
     return rounds, tokens, total, hits
 
 
