@@ -13,8 +13,7 @@ from simulator.policies.batch_schedule import BatchSchedule
 from simulator.policies.sglang_adaptive import SGLangAdaptive
 from simulator.policies.smartspec import SmartSpec, draft_line, verify_line
 from simulator.policy import Load, Outcome
-from tests.chain_steps import chain_step, staircase
-from tests.policy_lab import make_lab, make_load, make_recording, prepared
+from tests.policy_lab import chain_step, make_lab, make_load, make_recording, prepared, staircase
 from tests.synthetic import make_geometric
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from simulator.policies.adaptive_verification import AdaptiveVerification
 from simulator.policies.dspark import DSpark
-from tests.chain_steps import chain_step, staircase
+from tests.policy_lab import chain_step, staircase
 
 # One chain of 11 tokens: 10 ms up to 3 of them, 12 ms up to 10, 14 ms beyond.
 SURVIVAL = [0.9, 0.6, 0.5, 0.3, 0.25, 0.22, 0.2, 0.19, 0.18, 0.17, 0.1]

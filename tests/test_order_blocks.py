@@ -19,9 +19,8 @@ from simulator.orders import (
 )
 from simulator.orders import scores as block_module
 from simulator.orders.families.beam import BeamOrder
-from tests.order_recordings import order_recordings
 from tests.reference_orders import check_rows
-from tests.synthetic import make_hidden
+from tests.synthetic import make_hidden, order_recordings
 
 
 @pytest.fixture(scope="module")

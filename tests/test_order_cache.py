@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simulator.orders import BestFirstOrder, ChainOrder, build_order, cache, order_table
-from tests.order_recordings import order_recordings
+from tests.synthetic import order_recordings
 
 
 @pytest.fixture(scope="module")

@@ -23,9 +23,8 @@ from simulator.orders.families.scored_chain import ScoredChain
 from simulator.orders.families.shaped import ShapeOrder
 from simulator.orders.specs import static_shape
 from simulator.orders.table import ARRAYS
-from tests.order_recordings import order_recordings
 from tests.reference_orders import check_live, check_rows
-from tests.synthetic import make_pool, make_tree
+from tests.synthetic import make_pool, make_tree, order_recordings
 from traces import InputError
 
 PUBLISHED = (0.6684, -0.4587)  # TreeSpark's Platt constants, Qwen3-4B

@@ -16,8 +16,8 @@ from simulator.policies.ddtree import DDTree
 from simulator.policies.eagle2 import Eagle2
 from simulator.policies.opt_tree import OptTree
 from simulator.policies.pctree import PCTree
-from simulator.policy import Draft, Lab, Load, Step
-from tests.policy_lab import make_lab, make_recording, make_step, prepared
+from simulator.policy import Lab
+from tests.policy_lab import hand_step, make_lab, make_recording, make_step, prepared
 from tests.synthetic import make_pool
 
 SURVIVAL = (0.9, 0.6, 0.5, 0.3, 0.25, 0.22, 0.2, 0.19, 0.18, 0.17, 0.1)
@@ -48,19 +48,6 @@ def lab_of(recording, cost) -> Lab:
     return Lab(recording=recording, cost=cost, max_batch=4, context=1000, table=None)
 
 
-def step_of(rows, context, cost, order=None) -> Step:
-    """A step of these survivals, padded to the longest row, at these contexts."""
-    width = max(map(len, rows))
-    survival = np.array([[*row, *[0.0] * (width - len(row))] for row in rows])
-    with np.errstate(divide="ignore"):
-        score = np.log(survival)
-    context, batch = np.array(context), len(rows)
-    shape = np.ones(score.shape, np.uint8), np.full(score.shape, -1, np.int16)
-    draft = Draft(score, *shape, np.array([len(row) for row in rows]))
-    load = Load(0.0, batch, 0, batch, context=context, remaining=np.full(batch, 99))
-    return Step(load, draft, order, cost)
-
-
 def stop(survival, seconds) -> int:
     """CaDDTree's loop: the first node that does not raise (1 + mass) / seconds is not added."""
     mass = 0.0
@@ -74,7 +61,7 @@ def stop(survival, seconds) -> int:
 def test_caddtree_stops_at_the_first_node_that_does_not_pay():
     policy = prepared(CaDDTree(nodes=20), lab_of(make_recording("pool"), LineCost()))
     rows = [SURVIVAL, (0.9, 0.02, 0.9), (0.01, 0.9), (0.5, 0.4)]
-    step = step_of([(*row, *[0.0] * (20 - len(row))) for row in rows], [1000] * 4, LineCost())
+    step = hand_step([(*row, *[0.0] * (20 - len(row))) for row in rows], [1000] * 4, LineCost())
     expected = [stop(row, lambda n: 11 + 0.5 * n) for row in rows]
     assert policy.allocate(step).tolist() == expected
     # by hand: 1.9 / 11.5 > 1 / 11 but 1.92 / 12 < 1.9 / 11.5; 1.01 / 11.5 < 1 / 11;
@@ -86,7 +73,7 @@ def test_caddtree_is_linear_in_context_and_clamped():
     policy = prepared(CaDDTree(nodes=11), lab_of(make_recording("pool"), LineCost()))
     steep = (0.3, 0.06, 0.055, 0.05, 0.046, 0.045, 0.044, 0.04, 0.03, 0.02, 0.01)
     contexts = [10, 1000, 1600, 2600, 3000, 9000]
-    step = step_of([steep] * 6, contexts, LineCost())
+    step = hand_step([steep] * 6, contexts, LineCost())
     factors = [1, 1, 1.3, 1.8, 2, 2]
     expected = [stop(steep, lambda n, f=f: 1 + f * (10 + 0.5 * n)) for f in factors]
     assert policy.allocate(step).tolist() == expected
@@ -98,7 +85,7 @@ def test_caddtree_equal_rates_stop():
     # 1 / 11 at none; one node of survival .5 / 11 gives (1 + 1 / 22) / 11.5 = 1 / 11 exactly
     policy = prepared(CaDDTree(nodes=1), lab_of(make_recording("pool"), LineCost()))
     for survival, width in ((0.5 / 11 - 1e-6, 0), (0.5 / 11 + 1e-6, 1)):
-        assert policy.allocate(step_of([(survival,)], [1000], LineCost())).tolist() == [width]
+        assert policy.allocate(hand_step([(survival,)], [1000], LineCost())).tolist() == [width]
     assert policy.near_threshold == 2
 
 
@@ -110,7 +97,7 @@ def test_caddtree_quirks_read_the_curve_one_token_low():
             return (10 + 2.0 * np.maximum(np.asarray(totals) - 4, 0)) * 1e-3
 
     lab, row = lab_of(make_recording("pool"), Kinked()), (0.2,) * 11
-    step = step_of([row], [1000], Kinked())
+    step = hand_step([row], [1000], Kinked())
     seconds = (lambda n: 11 + 2 * max(n + 1 - 4, 0), lambda n: 11 + 2 * max(n - 4, 0))
     for quirks in (False, True):
         policy = prepared(CaDDTree(nodes=11, quirks=quirks), lab)
@@ -126,11 +113,11 @@ def test_caddtree_batch_term_takes_the_live_batch():
     batch = prepared(CaDDTree(nodes=11, batch_term=True), lab_of(make_recording("pool"), cost))
     rows = [SURVIVAL, SURVIVAL[3:], SURVIVAL[6:]]
     rows = [(*row, *[0.0] * (11 - len(row))) for row in rows]
-    step = step_of(rows, [1000] * 3, cost)
+    step = hand_step(rows, [1000] * 3, cost)
     expected = [stop(row, lambda n: 1 + 10 + 0.5 * (3 * (n + 1) - 1)) for row in rows]
     assert batch.allocate(step).tolist() == expected
     assert lone.allocate(step).tolist() == [stop(row, lambda n: 11 + 0.5 * n) for row in rows]
-    one = step_of(rows[:1], [1000], cost)
+    one = hand_step(rows[:1], [1000], cost)
     assert batch.allocate(one).tolist() == lone.allocate(one).tolist()
 
 
@@ -168,7 +155,7 @@ def test_bastion_never_stops_before_32_and_cuts_to_multiples():
     rng = np.random.default_rng(0)
     rows = [np.full(130, p) for p in (0.5, 0.02, 0.012, 0.0001)]
     rows += [np.sort(rng.random(130))[::-1] ** 3 for _ in range(4)] + [np.full(20, 0.5)]
-    step = step_of([row.tolist() for row in rows], [9] * 9, None)
+    step = hand_step([row.tolist() for row in rows], [9] * 9, None)
     widths = policy.allocate(step).tolist()
     assert widths == [bastion_width(row, policy._roofline, 2.0) for row in rows]
     assert widths[-1] == 20
