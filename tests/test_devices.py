@@ -7,7 +7,6 @@ labelled and unlabelled tensors would fail on CUDA; so would `.numpy()` of a lab
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -18,12 +17,12 @@ from torch.utils._pytree import tree_leaves
 from real_runner.engine import engine as engine_module
 from real_runner.engine import pack as pack_module
 from real_runner.engine import walk as walk_module
-from real_runner.engine.engine import Engine, Settings
+from real_runner.engine.engine import Settings
 from real_runner.engine.pack import PACKINGS
 from real_runner.engine.residual import make_verifier
 from real_runner.probing.shapes import random_pair
-from simulator.orders import BestFirstOrder
-from tests.tiny_pair import random_prompts, tiny_pair, tiny_recording
+from tests.test_graphs import rounds
+from tests.tiny_pair import KINDS, tiny_pair, tiny_recording
 
 
 class Labels(TorchFunctionMode):
@@ -66,61 +65,53 @@ def as_on_a_gpu(monkeypatch):
     monkeypatch.setattr(engine_module, "pack", lambda *args: plain(*args[:4]))
 
 
-def served(pair, drafter, packing: str, graphs: bool, temperature: float) -> list[str]:
-    """What four rounds mix up."""
-    with Labels(pair.target, drafter) as labels:
-        verifier, settings = make_verifier(temperature), Settings(packing, graphs=graphs)
-        engine = Engine(pair.target, drafter, 4, 40, verifier, settings)
-        stores = (engine.cache, engine.context)
-        labels.label(*(part for store in stores for part in (store.key, store.value)))
-        if engine._graphs is not None:
-            held = vars(engine._graphs).values()
-            labels.label(*(one for one in held if isinstance(one, torch.Tensor)))
-        rng = np.random.default_rng(0)
-        for seed, prompt in enumerate(random_prompts(rng, 4)):
-            engine.admit(np.array(prompt), seed)
-        for index in range(4):
-            table = engine.order(BestFirstOrder(nodes=10, branch=4), engine.draft())
-            width = np.minimum(rng.integers(0, 11, engine.batch), table.size)
-            engine.verify(table, width, np.arange(engine.batch), np.full(engine.batch, index))
-            engine.commit()
-            if index == 1:
-                engine.release(np.array([True, False, True, True]))
-    assert len(labels.known) > 500
-    return labels.mixed
+@pytest.fixture
+def labelled(monkeypatch):
+    """A function that gives labels of a target and a drafter, and of every cache made for them."""
+
+    def made(*models) -> Labels:
+        labels, whole = Labels(*models), engine_module.KVCache.__init__
+
+        def init(self, *args):
+            whole(self, *args)
+            labels.label(self.key, self.value)
+
+        monkeypatch.setattr(engine_module.KVCache, "__init__", init)
+        return labels
+
+    return made
+
+
+def check_rounds(labelled, pair, kinds, settings: Settings, temperature: float) -> None:
+    for kind in kinds:
+        with labelled(pair.target, pair.drafters[kind]) as labels:
+            rounds(pair, kind, settings, make_verifier(temperature))
+        assert len(labels.known) > 500
+        assert labels.mixed == []
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("graphs", [False, True])
 @pytest.mark.parametrize("packing", PACKINGS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_serving_mixes_nothing(packing, graphs, temperature, dtype):
-    pair = tiny_pair(dtype=dtype)
-    for drafter in pair.drafters.values():
-        assert served(pair, drafter, packing, graphs, temperature) == []
+def test_serving_mixes_nothing(labelled, packing, graphs, temperature, dtype):
+    settings = Settings(packing, graphs=graphs)
+    check_rounds(labelled, tiny_pair(dtype=dtype), KINDS, settings, temperature)
 
 
 @pytest.mark.parametrize("packing", PACKINGS)
-def test_checkpoints_mix_nothing(packing):
+@pytest.mark.parametrize("graphs", [False, True])
+def test_checkpoints_mix_nothing(labelled, packing, graphs):
     pytest.importorskip("transformers")
     pair = random_pair("tiny", torch.device("cpu"), torch.bfloat16)
-    for graphs in (False, True):
-        assert served(pair, pair.drafters["block"], packing, graphs, 0.0) == []
+    check_rounds(labelled, pair, ["block"], Settings(packing, graphs=graphs), 0.0)
 
 
-@pytest.mark.parametrize("kind", ["block", "semi_autoregressive"])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_recording_mixes_nothing(kind, temperature, monkeypatch):
+def test_recording_mixes_nothing(labelled, kind, temperature):
     pair = tiny_pair()
-    labels = Labels(pair.target, pair.drafters[kind])
-    whole = engine_module.KVCache.__init__
-
-    def init(self, *args):
-        whole(self, *args)
-        labels.label(self.key, self.value)
-
-    monkeypatch.setattr(engine_module.KVCache, "__init__", init)
-    with labels:
+    with labelled(pair.target, pair.drafters[kind]) as labels:
         tiny_recording(pair, kind, 4, 8, temperature)
     assert labels.mixed == []
 

@@ -10,8 +10,7 @@ from simulator.results.latency import chunk_gaps, meets, parse_goodput, request_
 from simulator.results.quantiles import statistics
 from simulator.results.sums import JainSums, StepSums, Sums
 from simulator.results.window import FULL_BATCH, WHOLE_RUN, Window, find_window
-from tests.serving import Plain, columns, serve
-from tests.synthetic import make_geometric
+from tests.serving import columns
 from traces.common.errors import InputError
 
 
@@ -294,21 +293,6 @@ def test_window_is_from_the_kth_to_the_kth_from_last_completion(finish_s, client
     opens = expected[0] == "whole run"  # the completion that opens another one is not inside
     inside = [first <= at <= last and (opens or at > first) for at in finish_s]
     assert window.requests(facts).tolist() == inside
-
-
-def test_window_counts_what_happens_between_its_completions():
-    """One client, texts of 3 outputs, steps of s: a request every 2 s, the first one warm.
-
-    Four requests. The first ends at w (1 or 2 steps), the others 2 steps later each; the window is
-    from the first to the last completion: 6 steps, 3 requests, 6 + 3 tokens.
-    """
-    recording = make_geometric(0.5, np.random.default_rng(0), sequences=3, length=3, depths=2)
-    facts = serve(recording, Plain(), max_concurrency=1, num_prompts=4)
-    window = find_window(facts)
-    numbers = Sums.of(facts).throughput()["window"]
-    assert (numbers["requests"], numbers["tokens"], numbers["first_tokens"]) == (3, 9, 3)
-    assert window.seconds == 6 * facts.steps["step_s"][0]
-    assert Sums.of(facts).latency()["mean_tpot_ms"] == pytest.approx(7.8125, rel=1e-12)
 
 
 def test_the_window_counts_first_tokens_by_their_end():

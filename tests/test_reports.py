@@ -4,7 +4,6 @@ holds on a small version of it (few prompts, two or three cells)."""
 from __future__ import annotations
 
 import re
-import shlex
 import subprocess
 import sys
 
@@ -15,9 +14,8 @@ import pytest
 from simulator.cost import find_profile
 from simulator.engine.inputs import settled
 from simulator.engine.run import load, prepare, run_job
-from simulator.policies.loading import make_policy
 from simulator.studies.options import CONF
-from tests.composing import composed, job_overrides
+from tests.composing import composed
 
 ROOT = CONF.parent
 PAGE = (ROOT / "simulator" / "REPORTS.md").read_text(encoding="utf-8")
@@ -64,17 +62,6 @@ def in_checkout(monkeypatch):
 
 def test_the_page_names_every_experiment_and_no_other():
     assert set(re.findall(r"experiment=(report_\w+)", PAGE)) == set(REPORTS)
-
-
-def test_every_command_of_the_page_composes(in_checkout):
-    lines = "\n".join(code for kind, code in CODE if kind == "bash").splitlines()
-    commands = [shlex.split(line) for line in lines if " -m simulator " in line]
-    real = [words for words in commands if "experiment=NAME" not in words]
-    assert len(real) >= len(REPORTS)
-    for words in real:
-        jobs = job_overrides(words[words.index("simulator") + 1 :])
-        if not any(word.startswith("experiment=") for word in words):
-            make_policy(composed("config", *jobs[-1])["policy"])
 
 
 # ---------------------------------------------------------------- a fixed draft under load

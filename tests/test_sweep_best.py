@@ -9,7 +9,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from simulator.cli.main import main
-from simulator.cli.sweep.objective import NAMES, Objective, split_objective
+from simulator.cli.sweep.objective import NAMES
 from tests.sweeping import RESULTS, installed
 from tests.test_refusals import refused
 
@@ -110,12 +110,3 @@ def test_every_objective_is_a_key_of_a_summary(here, recorded):
     assert main([f"trace={recorded}", "max_concurrency=2", "hydra.run.dir=out"]) == 0
     summary = json.loads((here / "out/summary.json").read_text())
     assert set(NAMES) <= set(summary)
-
-
-def test_objectives_are_no_part_of_the_configuration():
-    config = {"seed": 1, "objective": "mean_tpot_ms", "direction": None}
-    rest, objective = split_objective(config)
-    assert (rest, objective) == ({"seed": 1}, Objective("mean_tpot_ms"))
-    assert objective.is_better(1.0, 2.0)
-    assert Objective("output_throughput").is_better(2.0, 1.0)
-    assert split_objective({"seed": 1}) == ({"seed": 1}, None)
