@@ -249,12 +249,6 @@ def test_the_summary_says_what_prefill_took(here, recorded, profile):
     assert summary["prefill_modelled_share"] == np.mean(prompts > 5)
 
 
-def test_without_a_prefill_table_nothing_is_said(here, recorded, profile):
-    summary = summary_of([f"trace={recorded}", f"latency={profile(None)}", "num_prompts=12"])
-    assert summary["ttft_note"] == "queue only"
-    assert not [key for key in summary if "prefill" in key]
-
-
 def test_strict_refuses_long_prompts_before_a_run(here, recorded, profile, capsys):
     path = profile("prompt_tokens,prefill_ms\n1,2\n2,3\n")
     words = [f"trace={recorded}", f"latency={path}", "latency.strict=true", "hydra.run.dir=out"]

@@ -19,7 +19,6 @@ HUGE = "1" + "0" * 400
 
 WORDS = {
     "policy=nope": f"accepted: {POLICIES}\n",
-    "+policy=nope": f"accepted: {POLICIES}\n",
     "policy=null": "Config group",
     "latency=nope": "b300",
     "server=nope": "accepted: default",
@@ -63,9 +62,7 @@ WORDS = {
 }
 UNKNOWN = {
     "nope=1": "unknown key nope; accepted: policy, trace, latency, server, workload, experiment, ",
-    "+nope=1": "unknown key nope; accepted: policy, trace",
     "polcy=cast": "near it: policy\n",
-    "+polcy=cast": "near it: policy\n",
     "sed=1": "near it: seed",
     "trace.nope=1": "accepted: trace.recording",
     "+server.nope=1": "accepted: server.max_num_seqs",

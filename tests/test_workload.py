@@ -197,8 +197,6 @@ def test_recorded_texts_may_stand_behind_longer_prompts(recording):
     for ours, theirs in zip(own_asked, long_asked, strict=True):
         assert (theirs["context"] >= 5000).all()
         assert (ours["context"] < 100).all()
-    with pytest.raises(InputError, match="workload.prompt_tokens is 0; accepted: a whole number"):
-        WorkloadSettings(prompt_tokens=0)
     with pytest.raises(InputError, match="null with workload.path"):
         WorkloadSettings(prompt_tokens=5, path="file.csv")
 
