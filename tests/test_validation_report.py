@@ -16,7 +16,7 @@ from matplotlib.patches import Rectangle
 from analysis.figures.draw import Inputs, draw
 from analysis.look import KNOWN
 from analysis.read.validations import read_validation
-from analysis.text.validation import Ahead, ahead
+from analysis.text.validation import ahead
 from real_runner.validating.agreement import (
     errors_of,
     inversions,
@@ -344,13 +344,7 @@ def test_bad_commands_are_refused(write, tmp_path, capsys):
 # ---------------------------------------------------------------- who was ahead
 
 
-def ahead_of(folder: Path, *cells: dict) -> Ahead | None:
-    path = folder / "validation.json"
-    path.write_text(json.dumps(validation(*cells)))
-    return ahead(read_validation(path))
-
-
-def test_ratios_of_the_fastest_by_hand(tmp_path):
+def test_ratios_of_the_fastest_by_hand(write):
     """Ahead at 1 by 1 and 1.21 in two repeats, behind at 4 by 0.9 in both; predicted 1.2 and 1."""
     cells = [
         cell("cast", [100.0, 121.0], 120.0, 1),
@@ -360,7 +354,7 @@ def test_ratios_of_the_fastest_by_hand(tmp_path):
         cell("autoregressive", [200.0, 200.0], 200.0, 4),
         cell("fixed_tree", [50.0, 50.0], 50.0, 4),
     ]
-    found = ahead_of(tmp_path, *cells)
+    found = ahead(read_validation(write(validation(*cells)) / "validation.json"))
     assert found.policy == "autoregressive"  # sqrt(1.1 x 0.9) = 0.995 of it
     first, last = found.over_all
     assert (first.over, last.over) == ("cast", "fixed_tree")
@@ -374,11 +368,9 @@ def test_ratios_of_the_fastest_by_hand(tmp_path):
     assert found.at[1].over == "cast"
     assert found.at[1].live == pytest.approx(1 / 1.1)
     assert found.at[4].live == pytest.approx(1 / 0.9)
-
-
-def test_no_ratios_where_loads_differ(tmp_path):
-    cells = [cell("cast", [1.0, 1.0], 1.0, 1), cell("treespark", [1.0, 1.0], 1.0, 4)]
-    assert ahead_of(tmp_path, *cells) is None
+    # None where loads differ.
+    apart = write(validation(cells[0], cells[4]))
+    assert ahead(read_validation(apart / "validation.json")) is None
 
 
 def test_the_shipped_run_says_what_is_written_about_it():

@@ -94,8 +94,10 @@ class Comparison:
         """
         known = self.rows[self.rows["load"].map(lambda load: load.request_rate > 0)]
         known = known.assign(x=known["load"].map(lambda load: load.x))
+        place = {label: at for at, label in enumerate(self.labels)}
         for way, own in known.groupby(known["load"].map(lambda load: load.way), sort=False):
-            yield way, by_label(own, "x")
+            places = own.assign(place=own["label"].map(place)).sort_values(["place", "x"])
+            yield way, own.loc[places.index]
 
     def estimates(self, key: str | pandas.Series) -> pandas.DataFrame:
         """Means over seeds with their intervals, in the order of `rows`.
@@ -108,14 +110,6 @@ class Comparison:
     def of_baseline(self, values: pandas.Series) -> pandas.Series:
         """For each run the value of the baseline's run paired with it; NaN without a pair."""
         return self.runs["base"].map(values)
-
-
-def by_label(rows: pandas.DataFrame, then: str) -> pandas.DataFrame:
-    """Sorted by policy, the known ones first, then by a column."""
-    place = {label: at for at, label in enumerate(in_order(rows["label"]))}
-    return rows.sort_values(then, kind="stable").sort_values(
-        "label", key=lambda labels: labels.map(place), kind="stable"
-    )
 
 
 def compare(runs: pandas.DataFrame, baseline: str = BASELINE) -> list[Comparison]:

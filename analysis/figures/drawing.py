@@ -108,20 +108,16 @@ def _near(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 def equal_lines(panels: Iterable[pandas.DataFrame]) -> list[list[str]]:
     """Groups of labels whose lines are the same in every panel; a panel may lack some labels."""
-    drawn = [
-        {
-            label: own[["x", "y"]].to_numpy(float)
-            for label, own in panel.groupby("label", sort=False)
-        }
-        for panel in panels
-    ]
+    drawn = [panel.set_index("label")[["x", "y"]].astype(float) for panel in panels]
 
     def same(one: str, other: str) -> bool:
-        lines = [[panel.get(name, np.empty((0, 2))) for name in (one, other)] for panel in drawn]
+        lines = [
+            [panel[panel.index == name].to_numpy() for name in (one, other)] for panel in drawn
+        ]
         return all(a.shape == b.shape and _near(a, b).all() for a, b in lines)
 
     groups: list[list[str]] = []
-    for name in dict.fromkeys(name for panel in drawn for name in panel):
+    for name in dict.fromkeys(name for panel in drawn for name in panel.index):
         alike = next((group for group in groups if same(group[0], name)), None)
         if alike is None:
             groups.append([name])

@@ -37,7 +37,7 @@ def run(args: argparse.Namespace, command: str) -> list[Path]:
     """
     from analysis.compare.metrics import choose_metrics
     from analysis.figures.draw import chosen, draw, read_inputs
-    from analysis.report.page import ORDER, Content, page
+    from analysis.report.page import ORDER, page
 
     if args.out.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"--out {args.out}; accepted: a file that ends in .html")
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace, command: str) -> list[Path]:
     names = [name for name in ORDER if name in names]
     drawn = draw(inputs, names, strict=bool(args.only), say=left_out.append)
     metrics = choose_metrics(args.metric, inputs.runs, args.baseline)
-    text = page(Content(inputs, drawn, left_out, metrics, args.title, command))
+    text = page(inputs, drawn, left_out, metrics, args.title, command)
     try:
         args.out.parent.mkdir(parents=True, exist_ok=True)
         with replacing(args.out) as temporary:

@@ -10,7 +10,6 @@ import json
 import os
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -45,20 +44,15 @@ _RUN_COLUMNS = ("folder", "policy", "load", "seed", "requests", "output tokens/s
 Flat = dict[str, str]  # dotted key, value as JSON
 
 
-@dataclass(frozen=True, slots=True)
-class Content:
-    """What the page is made of."""
-
-    inputs: Inputs
-    drawn: Sequence[Drawing]
-    left_out: Sequence[str]  # lines on figures that could not be drawn
-    metrics: Sequence[Metric]
-    title: str | None
-    command: str
-
-
-def page(content: Content) -> str:
-    """The whole document."""
+def page(
+    inputs: Inputs,
+    drawn: Sequence[Drawing],
+    left_out: Sequence[str],
+    metrics: Sequence[Metric],
+    title: str | None,
+    command: str,
+) -> str:
+    """The whole document; `left_out`: lines on figures that could not be drawn."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("analysis.report", "."),
         autoescape=True,
@@ -69,17 +63,19 @@ def page(content: Content) -> str:
     )
     environment.globals |= {"colour": lambda label: look_of(policy_name(label)).colour}
     environment.filters["svg"] = _svg
-    inputs = content.inputs
     names = list(dict.fromkeys(one.title for one in inputs.comparisons))
     more = f" and {len(names) - 2} more" if len(names) > 2 else ""
+    settings = [_setting(one, drawn, metrics) for one in inputs.comparisons]
+    if len(settings) == 1:
+        settings[0]["title"] = "Comparison"
     return environment.get_template("page.html.j2").render(
-        title=content.title or "; ".join(names[:2]) + more or "Measurements",
+        title=title or "; ".join(names[:2]) + more or "Measurements",
         summary=_summary(inputs),
-        settings=[_setting(content, one) for one in inputs.comparisons],
-        others=[one for one in content.drawn if one.comparison is None],
+        settings=settings,
+        others=[one for one in drawn if one.comparison is None],
         validations=[facts(one) for one in inputs.validations],
-        left_out=content.left_out,
-        command=content.command,
+        left_out=left_out,
+        command=command,
     )
 
 
@@ -116,25 +112,26 @@ def _count(number: int, word: str, many: str = "") -> str:
     return f"{number} {word if number == 1 else many or word + 's'}"
 
 
-def _setting(content: Content, one: Comparison) -> dict[str, Any]:
+def _setting(
+    one: Comparison, drawn: Sequence[Drawing], metrics: Sequence[Metric]
+) -> dict[str, Any]:
     """What the section of one setting shows."""
-    several = len(content.inputs.comparisons) > 1
-    configs = read_configs(one)
+    shared, by_label, without_file = read_configs(one)
     nodes = {"recording": one.trace, "latency": one.latency, "server": one.first.get("server")}
     works = {str(data["workload"]) for data in one.runs["data"] if data.get("workload")}
     return {
-        "title": one.title if several else "Comparison",
+        "title": one.title,
         "warnings": warnings(one),
-        "figures": [drawing for drawing in content.drawn if drawing.comparison is one],
-        "tables": tables(one, content.metrics),
+        "figures": [drawing for drawing in drawn if drawing.comparison is one],
+        "tables": tables(one, metrics),
         "facts": notes(one),
         "provenance": [(name, _keys(node or {})) for name, node in nodes.items()],
         "content_hash": one.trace["content_hash"],
         "configs": [
-            ("Shared by every run", _lines({key: [one] for key, one in configs.shared.items()})),
-            *((label, _lines(own)) for label, own in configs.by_label.items()),
+            ("Shared by every run", _lines({key: [one] for key, one in shared.items()})),
+            *((label, _lines(own)) for label, own in by_label.items()),
         ],
-        "without_file": configs.without_file,
+        "without_file": without_file,
         "runs": _runs(one),
         "works": sorted(works),
     }
@@ -172,17 +169,10 @@ def _runs(comparison: Comparison) -> Table:
 # ---------------------------------------------------------------- configurations
 
 
-@dataclass(frozen=True, slots=True)
-class Configs:
-    """Of several runs."""
+def read_configs(comparison: Comparison) -> tuple[Flat, dict[str, dict[str, list[str]]], int]:
+    """Every run's configuration: what all share, and by label the values of keys that differ.
 
-    shared: Flat
-    by_label: dict[str, dict[str, list[str]]]  # keys that differ: their values over its runs
-    without_file: int  # runs whose folder lacks a configuration: read from the summary
-
-
-def read_configs(comparison: Comparison) -> Configs:
-    """Every run's configuration, sorted into what is the same in all and what is not.
+    Last comes how many runs' folders lack a configuration: theirs is read from the summary.
 
     Raises:
         InputError: a configuration that is damaged.
@@ -204,7 +194,7 @@ def read_configs(comparison: Comparison) -> Configs:
         for label, one in own.items()
     }
     shared = {key: text for key, text in found[0][1].items() if key not in apart}
-    return Configs(shared, by_label, missing)
+    return shared, by_label, missing
 
 
 def _read(path: Path) -> Mapping[str, Any]:
