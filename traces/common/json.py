@@ -58,17 +58,13 @@ def check_texts(value: Any) -> None:
 
 def check_depth(value: Any, deepest: int = DEEPEST) -> None:
     """ValueError for lists and objects below each other on more than `deepest` levels."""
-    level = [value]
+    level = [value] if isinstance(value, dict | list) else []
     for _ in range(deepest + 1):
-        level = [inner for node in level for inner in _inner(node)]
+        held = (node.values() if isinstance(node, dict) else node for node in level)
+        level = [one for inner in held for one in inner if isinstance(one, dict | list)]
         if not level:
             return
     raise ValueError(_TOO_DEEP)
-
-
-def _inner(node: Any) -> Any:
-    values = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
-    return (value for value in values if isinstance(value, dict | list))
 
 
 _TOO_DEEP = f"nested more than {DEEPEST} levels deep"

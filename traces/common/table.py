@@ -130,23 +130,18 @@ Part = Title | Table | Notes
 
 def emit(parts: Iterable[Part], form: str, out: TextIO | None = None) -> None:
     """Print the parts of a page, in one of `FORMATS`, to `out` or stdout."""
+    out = out or sys.stdout
     if form == "table":
-        from rich.console import Console
-
-        out = out or sys.stdout
-        width = None if out.isatty() else PIPED_WIDTH
-        _print(parts, Console(file=out, highlight=False, width=width))
+        _print(parts, out, None if out.isatty() else PIPED_WIDTH)
     else:
-        print(render(parts, form), end="", file=out)
+        out.write(render(parts, form))
 
 
 def render(parts: Iterable[Part], form: str, width: int = PIPED_WIDTH) -> str:
     """The text of a page; `width`: characters of a line of the form ``table``."""
     if form == "table":
-        from rich.console import Console
-
         file = io.StringIO()
-        _print(parts, Console(file=file, highlight=False, width=width))
+        _print(parts, file, width)
         return file.getvalue()
     if form == "csv":
         return _csv([part for part in parts if isinstance(part, Table)])
@@ -154,10 +149,11 @@ def render(parts: Iterable[Part], form: str, width: int = PIPED_WIDTH) -> str:
     return "".join(f"{line}\n" for part in parts for line in lines(part))
 
 
-def _print(parts: Iterable[Part], console: Console) -> None:
+def _print(parts: Iterable[Part], out: TextIO, width: int | None) -> None:
+    from rich.console import Console
     from rich.text import Text
 
-    marks = False
+    console, marks = Console(file=out, highlight=False, width=width), False
     for at, part in enumerate(parts):
         if isinstance(part, Title):
             console.print("\n" * min(at, 1), end="")
@@ -178,7 +174,10 @@ def _print_table(table: Table, console: Console) -> None:
 
     if table.caption:
         console.print(Text(f"\n{table.caption}"), soft_wrap=True)
-    lost = _spared(table, console.width)
+    # Of the spare columns the first is kept, and those without which no word is broken.
+    fewer = (table.spare[len(table.spare) - count :] for count in range(len(table.spare)))
+    fits = (lost for lost in fewer if _narrowest(table.without(lost)) <= console.width)
+    lost = next(fits, table.spare[1:])
     console.print(_rich(table.without(lost), console) if table.rows else Text(table.empty))
     notes = list(table.notes)
     if lost:
@@ -199,24 +198,12 @@ def _rich(table: Table, console: Console):
     for at, (title, side) in enumerate(zip(table.headings, table.alignment, strict=True)):
         justify = "right" if side == "r" else "left"
         found.add_column(Text(title), justify=justify, no_wrap=at == 0, overflow="fold")
+    best, other = (("*", "bold"), (" ", "")) if starred else (("", "bold"), ("", ""))
     for row in table.cells:
-        ends = [("*" if cell.best else " ") if starred else "" for cell in row]
-        found.add_row(
-            *(
-                Text(cell.text + end, style="bold" if cell.best else "")
-                for cell, end in zip(row, ends, strict=True)
-            )
-        )
+        styles = [best if cell.best else other for cell in row]
+        cells = zip(row, styles, strict=True)
+        found.add_row(*(Text(cell.text + end, style) for cell, (end, style) in cells))
     return found
-
-
-def _spared(table: Table, width: int) -> list[int]:
-    """The spare columns, the first of them kept, without which no word of the others is broken."""
-    for count in range(len(table.spare)):
-        lost = list(table.spare[len(table.spare) - count :])
-        if _narrowest(table.without(lost)) <= width:
-            return lost
-    return list(table.spare[1:])
 
 
 def _narrowest(table: Table) -> int:

@@ -59,64 +59,53 @@ def run(args: argparse.Namespace) -> ImportReport:
     profile_options.check_options(args, sources)
     context = checked_count("--context", args.context, MOST_PREFIX)
     probes = [_read(source, args.layout, context) for source in sources]
-    times = _times(probes, args.draft_ms, context)
+    times, lines = _times(probes, args.draft_ms, context), []
+    for one in probes:
+        kind = "batched, keys are draft nodes (packed tokens less 1)" if one.batched else "single"
+        found = counted(len(one.verify), "verify time"), counted(len(one.draft), "draft time")
+        lines.append(read_line(one.source, f"{kind}: {', '.join(found)}", one.unused))
     written = profile_options.write(args, sources, times)
-    return ImportReport(tuple(map(_line, probes)), times.lacks, written)
+    return ImportReport(tuple(lines), times.lacks, written)
 
 
 def _read(source: InputFile, layout: str, context: int | None) -> Probe:
     root = source.json()
     keys = root.mapping("an object with verify_ms, or with batches as keys")
-    if layout == "single" or (layout == "auto" and "verify_ms" in keys):
-        return _single(source, root, keys)
-    if context is None:
+    batched = layout == "batched" or (layout == "auto" and "verify_ms" not in keys)
+    if batched and context is None:
         raise InputError(
             f"{source.path}: a batched probe, which does not say its KV prefix; accepted with it: "
             "--context TOKENS"
         )
-    return _batched(source, root, keys, context)
-
-
-def _single(source: InputFile, root: Node, keys: dict[str, Node]) -> Probe:
-    verify_ms = root.require("verify_ms", "an object with KV prefixes as keys")
-    verify = [
-        VerifyRow(1, prefix, packed, node.ms(), captured=False)
-        for prefix, by_packed in verify_ms.by_size("a KV prefix", most=MOST_PREFIX)
-        for packed, node in by_packed.by_size("packed tokens")
-    ]
-    draft = []
-    if "draft_ms" in keys:
-        prefixes = sorted({row.kv_prefix_tokens for row in verify})
-        draft = [
-            DraftRow(1, prefix, node.ms())
-            for prefix, node in _by_size_or_one(keys["draft_ms"], "a KV prefix", prefixes[0])
+    table, draft_ms, unused = root, None, ()
+    if "verify_ms" in keys or not batched:
+        table = root.require("verify_ms", "an object with KV prefixes as keys")
+        draft_ms, unused = keys.get("draft_ms"), tuple(set(keys) - {"verify_ms", "draft_ms"})
+    if batched:
+        verify = [
+            VerifyRow(batch, context, batch * (nodes + 1), node.ms(), captured=False)
+            for batch, by_nodes in table.by_size("a batch")
+            for nodes, node in by_nodes.by_size("draft nodes", least=0)
         ]
-    unused = tuple(set(keys) - {"verify_ms", "draft_ms"})
-    return Probe(source, False, verify, draft, unused)
+        times = _by_size_or_one(draft_ms, "a batch", 1, 10**6)
+        draft = [DraftRow(batch, context, node.ms()) for batch, node in times]
+    else:
+        verify = [
+            VerifyRow(1, prefix, packed, node.ms(), captured=False)
+            for prefix, by_packed in table.by_size("a KV prefix", most=MOST_PREFIX)
+            for packed, node in by_packed.by_size("packed tokens")
+        ]
+        least = min(row.kv_prefix_tokens for row in verify)
+        times = _by_size_or_one(draft_ms, "a KV prefix", least, MOST_PREFIX)
+        draft = [DraftRow(1, prefix, node.ms()) for prefix, node in times]
+    return Probe(source, batched, verify, draft, unused)
 
 
-def _batched(source: InputFile, root: Node, keys: dict[str, Node], context: int) -> Probe:
-    table, unused, draft = root, (), []
-    if "verify_ms" in keys:
-        table, unused = keys["verify_ms"], tuple(set(keys) - {"verify_ms", "draft_ms"})
-        if "draft_ms" in keys:
-            draft = [
-                DraftRow(batch, context, node.ms())
-                for batch, node in _by_size_or_one(keys["draft_ms"], "a batch", 1)
-            ]
-    verify = [
-        VerifyRow(batch, context, batch * (nodes + 1), node.ms(), captured=False)
-        for batch, by_nodes in table.by_size("a batch")
-        for nodes, node in by_nodes.by_size("draft nodes", least=0)
-    ]
-    return Probe(source, True, verify, draft, unused)
-
-
-def _by_size_or_one(node: Node, what: str, size: int) -> list[tuple[int, Node]]:
-    """Times by size; a plain number is held at `size` alone."""
-    if is_number(node.value):
-        return [(size, node)]
-    return list(node.by_size(what, most=MOST_PREFIX if "prefix" in what else 10**6))
+def _by_size_or_one(node: Node | None, what: str, size: int, most: int) -> list[tuple[int, Node]]:
+    """Times by size; a plain number is held at `size` alone; none without a node."""
+    if node is None or is_number(node.value):
+        return [] if node is None else [(size, node)]
+    return list(node.by_size(what, most=most))
 
 
 def _times(probes: Sequence[Probe], option: str | None, context: int | None) -> Times:
@@ -150,10 +139,3 @@ def _lacks(verify: Sequence[VerifyRow], draft: Sequence[DraftRow], given: bool) 
     if given:
         lacks.append("draft times of its own (given by --draft-ms)")
     return lacks
-
-
-def _line(probe: Probe) -> str:
-    kind = "batched, keys are draft nodes (packed tokens less 1)" if probe.batched else "single"
-    what = f"{kind}: {counted(len(probe.verify), 'verify time')}, "
-    what += counted(len(probe.draft), "draft time")
-    return read_line(probe.source, what, probe.unused)

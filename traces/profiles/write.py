@@ -54,7 +54,12 @@ def write_profile(
             folder.mkdir()
             _write(folder / path.name, _plain(header), *tables)
             _check(folder / path.name, path, tables)
-            _rename(folder / path.name, path)
+            for ending in ENDINGS:
+                source, target = (folder / path.name).with_suffix(ending), path.with_suffix(ending)
+                if source.exists():
+                    os.replace(source, target)
+                else:
+                    target.unlink(missing_ok=True)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -112,15 +117,6 @@ def _check(written: Path, path: Path, tables: tuple[tuple, ...]) -> None:
         raise InputError(str(error).replace(str(written.parent), str(path.parent))) from None
     if (profile.verify, profile.draft, profile.prefill) != tables:
         raise InputError(f"{path}: the rows do not read back; accepted: rows the header fits")
-
-
-def _rename(written: Path, path: Path) -> None:
-    for ending in ENDINGS:
-        source, target = written.with_suffix(ending), path.with_suffix(ending)
-        if source.exists():
-            os.replace(source, target)
-        else:
-            target.unlink(missing_ok=True)
 
 
 def _plain(value: Any) -> Any:

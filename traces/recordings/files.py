@@ -46,8 +46,7 @@ def build_recording(
     # Through JSON, so that a tuple in memory and the list read back from disk hash alike.
     meta = json.loads(json.dumps(dict(meta)))
     check_meta(meta, source)
-    vocab = meta["vocab_size"]
-    stored = {name: narrowed(name, np.asarray(a), vocab) for name, a in arrays.items()}
+    stored = _narrowed({name: np.asarray(array) for name, array in arrays.items()}, meta)
     validate(meta, stored, source)
     return Recording(meta, stored, source)
 
@@ -103,23 +102,20 @@ def _read_file(path: Path) -> Recording:
                 )
         meta = parse_meta(header[HEADER_KEY], source)
         check_meta(meta, source)
-        stamp, found = _stamp_path(path), None
+        stamp = _stamp_path(path)
         arrays, mapped = _mapped(path, source)
-        if stamp is not None:
-            found = _read_stamp(stamp)
+        found = _read_stamp(stamp)
     except (SafetensorError, OSError) as error:
         reason = " ".join(str(error).split())
         raise InputError(f"{source}: not a complete safetensors file: {reason}") from None
+    recording = Recording(meta, _narrowed(arrays, meta), source)
     if found is not None:
-        recording = Recording(meta, _narrowed(arrays, meta), source)
         recording.memo("content_hash", lambda: found)
         return recording
     release = partial(mapped.madvise, mmap.MADV_DONTNEED)
-    recording = Recording(meta, _narrowed(arrays, meta), source)
     validate(dict(meta), recording.arrays, source, release)
     found = recording.memo("content_hash", lambda: content_hash(meta, recording.arrays, release))
-    if stamp is not None:
-        _write_stamp(stamp, found, path)
+    _write_stamp(stamp, found, path)
     return recording
 
 
@@ -152,7 +148,7 @@ def _mapped(path: Path, source: str) -> tuple[dict[str, np.ndarray], mmap.mmap]:
     return arrays, mapped
 
 
-def _stamp_path(path: Path) -> Path | None:
+def _stamp_path(path: Path) -> Path:
     """Where the stamp of this file, as it is now, would lie."""
     facts, real = path.stat(), path.resolve()
     text = f"{_readers()} {real} {facts.st_size} {facts.st_mtime_ns} {facts.st_ino}"

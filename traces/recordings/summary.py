@@ -29,6 +29,7 @@ def one_line(recording: Recording) -> str:
 
 def _facts(recording: Recording) -> list[list[str]]:
     meta = recording.meta
+    optional = [name for name in ("confidence", "target_margin") if name in recording]
     size_mb = sum(array.nbytes for array in recording.arrays.values()) / 1e6
     rows = [
         ["recording", recording.source],
@@ -46,12 +47,16 @@ def _facts(recording: Recording) -> list[list[str]]:
         ["depths", str(recording.depths)],
         ["prompt tokens", _lengths(recording["prompt_len"])],
         ["output tokens", _lengths(recording["output_len"])],
-        ["optional arrays", _optional(recording)],
+        ["optional arrays", ", ".join(optional) or "none"],
         ["size", f"{size_mb:.1f} MB in memory"],
         ["text licence", meta["text_license"]],
         ["content hash", recording.content_hash],
     ]
-    return rows + _near_ties(recording)
+    if "target_margin" in recording:
+        near = int((recording["target_margin"].astype(np.float32) < NEAR_TIE).sum())
+        text = f"{near} of {recording.num_anchors} anchors, target margin below {NEAR_TIE:g}"
+        rows.append(["near ties", text])
+    return rows
 
 
 def _score_sizes(recording: Recording) -> str:
@@ -65,20 +70,6 @@ def _score_sizes(recording: Recording) -> str:
 
 def _lengths(lengths: np.ndarray) -> str:
     return f"median {np.median(lengths):g}, range {lengths.min()} to {lengths.max()}"
-
-
-def _optional(recording: Recording) -> str:
-    return (
-        ", ".join(name for name in ("confidence", "target_margin") if name in recording) or "none"
-    )
-
-
-def _near_ties(recording: Recording) -> list[list[str]]:
-    if "target_margin" not in recording:
-        return []
-    margin = recording["target_margin"].astype(np.float32)
-    count = int((margin < NEAR_TIE).sum())
-    return [["near ties", f"{count} of {len(margin)} anchors, target margin below {NEAR_TIE:g}"]]
 
 
 def _split_counts(recording: Recording) -> list[list[str]]:
