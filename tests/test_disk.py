@@ -56,13 +56,27 @@ def test_a_sweep_on_a_full_disk_names_its_jobs(here, recorded, capsys):
     assert main(words) == 0
 
 
-def test_an_import_on_a_full_disk(here, capsys):
-    Path("in.txt").write_text("2\n1\n0\n")
-    with limited(10):
-        assert traces(["import", "accepted-list", "in.txt", "--out", "p.json"]) == 2
+@pytest.mark.parametrize(
+    "out",
+    ["/proc/p.json", f"{'a' * 245}.json", "in.txt/p.json", "full.json",
+     "/proc/x.safetensors", f"{'a' * 235}.safetensors", "full.safetensors"],
+)  # fmt: skip
+def test_an_import_that_cannot_be_written(here, capsys, out):
+    """The path is named as given, not by its temporary name, whatever library writes there."""
+    if out.endswith(".json"):
+        words = ["accepted-list", "in.txt"]
+        Path("in.txt").write_text("2\n1\n0\n")
+    else:
+        torch, words = pytest.importorskip("torch"), ["cast-rounds", "in.pt"]
+        a_round = {"top_idx": torch.tensor([[1, 2]]), "top_val": torch.tensor([[4.0, 3.0]])}
+        torch.save([a_round | {"realized": [2], "accepted": 0}], "in.pt")
+    with limited(10 if out.startswith("full") else resource.RLIM_INFINITY):
+        assert traces(["import", *words, "--out", out]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert "p.json: File too large" in line
-    assert [path.name for path in Path().iterdir()] == ["in.txt"]
+    assert line.startswith("error: ")
+    assert out.removesuffix("/p.json") in line
+    assert ".tmp" not in line
+    assert [path.name for path in Path().iterdir()] == words[1:]
 
 
 def test_errors_that_name_no_file_get_one(tmp_path):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -57,11 +55,8 @@ def test_a_list_is_walked_along_its_own_rounds(here, lines):
         "committed_round_length": pytest.approx(5 / 3),
         "acceptance_length_over_positions": pytest.approx(1 + 15 / 5),
     }
-
-
-def test_a_list_may_count_the_bonus(here):
     with_bonus = the_point("accepted-list", [3, 6, 6, 1, 4], "--with-bonus")
-    assert with_bonus.metrics == the_point("accepted-list", [2, 5, 5, 0, 3]).metrics
+    assert with_bonus.metrics == point.metrics
 
 
 def test_every_file_is_one_text(here):
@@ -77,7 +72,9 @@ def test_every_file_is_one_text(here):
 
 
 def test_a_result_keeps_its_keys(here, capsys):
-    point = the_point("vllm-result", RESULT)
+    paths = {"label": "../../etc/passwd", "date": "/dev/zero"}  # texts, which open nothing
+    point = the_point("vllm-result", RESULT | paths)
+    assert point.label == "../../etc/passwd"
     assert point.metrics == {
         "request_throughput": 0.8,
         "output_throughput": 400.0,
@@ -165,10 +162,7 @@ def test_unused_keys_of_all_results_and_rows_are_printed(here, capsys):
     ("changes", "said"),
     [
         ({"completed": 96, "duration": 1.3, "request_throughput": 738}, "96 / 1.3 = 73.8"),
-        (
-            {"request_throughput": 0.9},
-            "request_throughput is 0.9; accepted: (completed) / duration",
-        ),
+        ({"request_throughput": 0.9}, "is 0.9; accepted: (completed) / duration"),
         # 10 / 13 = 0.769, and 13 may be anything from 12.5 to 13.5: 0.741 to 0.8
         ({"duration": 13}, None),
         ({"duration": 13, "request_throughput": 0.739}, "10 / 13 = 0.769231"),
@@ -210,25 +204,6 @@ def test_a_policy_that_nothing_is_called_is_warned_about(here, capsys):
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize(
-    "out", ["/proc/p.json", f"{'a' * 245}.json", "sub/p.json", "in.json/p.json"]
-)
-def test_a_path_that_takes_nothing_is_named_as_given(here, capsys, monkeypatch, out):
-    """Not by the temporary name; of a disk that has no room in the end as well."""
-    Path("in.json").write_text("[1]")
-    if out.startswith("sub"):
-        monkeypatch.setattr(os, "replace", _no_room)
-    assert main(["import", "accepted-list", "in.json", "--out", out]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert out.removesuffix("/p.json") in line
-    assert line.startswith("error: ")
-    assert ".tmp" not in line
-
-
-def _no_room(source, target):
-    raise OSError(errno.ENOSPC, "No space left on device", source, None, target)
-
-
 def test_what_is_lacking_is_printed_and_carried(here, capsys):
     for name, content in (
         ("treespark-traces", TRACES),
@@ -248,6 +223,10 @@ def test_what_is_lacking_is_printed_and_carried(here, capsys):
     assert "acceptance" in found.lacks
 
 
+def _row(sizes: list, lengths: list) -> tuple:
+    return "treespark-traces", {"rows": [{"tree_sizes": sizes, "accepted_lens": lengths}]}
+
+
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
@@ -256,21 +235,9 @@ def test_what_is_lacking_is_printed_and_carried(here, capsys):
         ("treespark-traces", {"rows": []}, "rows is an empty list;"),
         ("treespark-traces", {"rows": [3]}, "rows[0] is 3;"),
         ("treespark-traces", {"rows": [{"tree_sizes": [1]}]}, "rows[0].accepted_lens is missing;"),
-        (
-            "treespark-traces",
-            {"rows": [{"tree_sizes": [1, 2], "accepted_lens": [1]}]},
-            "rows[0].accepted_lens is a list of 1; accepted: 2 entries",
-        ),
-        (
-            "treespark-traces",
-            {"rows": [{"tree_sizes": [4], "accepted_lens": [0]}]},
-            "rows[0].accepted_lens[0] is 0; accepted: a whole number from 1 to 5",
-        ),
-        (
-            "treespark-traces",
-            {"rows": [{"tree_sizes": [4], "accepted_lens": [6]}]},
-            "rows[0].accepted_lens[0] is 6; accepted: a whole number from 1 to 5",
-        ),
+        (*_row([1, 2], [1]), "rows[0].accepted_lens is a list of 1; accepted: 2 entries"),
+        (*_row([4], [0]), "accepted_lens[0] is 0; accepted: a whole number from 1 to 5"),
+        (*_row([4], [6]), "accepted_lens[0] is 6; accepted: a whole number from 1 to 5"),
         ("accepted-list", [], "holds no number;"),
         ("accepted-list", "\n", "holds no number;"),
         ("accepted-list", [1, -2], "[1] is -2;"),
@@ -306,12 +273,6 @@ def test_options_may_add_but_not_contradict(here, capsys):
     point = the_point("vllm-result", {"output_throughput": 5}, "--request-rate", "2")
     assert (point.open, point.request_rate) == (True, 2.0)
     assert the_point("vllm-result", {"output_throughput": 5}, "--max-concurrency", "2").closed
-
-
-def test_a_file_that_names_paths_opens_none(here):
-    """Strings that look like paths stay strings."""
-    point = the_point("vllm-result", RESULT | {"label": "../../etc/passwd", "date": "/dev/zero"})
-    assert point.label == "../../etc/passwd"
 
 
 def test_points_files_are_checked(here):
@@ -352,9 +313,6 @@ def test_nothing_heavy_is_loaded(modules, without):
     loaded = set(done.stdout.split())
     assert modules in loaded, done.stderr
     assert not loaded & without
-
-
-# ---------------------------------------------------------------- objectives of goodput
 
 
 GOOD = RESULT | {"request_goodput": 0.5}

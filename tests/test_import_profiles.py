@@ -149,6 +149,10 @@ def test_texts_survive_yaml(here):
     read_profile("gpu.csv")
 
 
+AT = "--context 64 --draft-ms"
+SECOND = {"verify_ms": {"512": {"1": 9.0}}, "draft_ms": 1}
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [
@@ -166,54 +170,48 @@ def test_texts_survive_yaml(here):
         ({"8": {"15": 3}}, "does not say its KV prefix;"),
         ([1], "the file is a list of 1;"),
         ('{"verify_ms": ', "line 1 column 15: malformed JSON"),
-        ('{"verify_ms": {"1": {"1": NaN}}}', "malformed JSON (NaN is no number of JSON)"),
+        ('{"verify_ms": {"1": {"1": NaN}}}', "NaN is no number of JSON"),
         ('{"verify_ms": {}, "verify_ms": {}}', "an object has the key 'verify_ms' twice"),
         ("[" * 100_000, "nested too deep"),
     ],
-)  # fmt: skip
+)
 def test_malformed_probes_are_named(here, capsys, content, said):
     line = refusal(capsys, "cast-probe", content)
     assert line.startswith("error: in.json: ")
     assert said in line
 
 
-AT = ("--context", "64", "--draft-ms", "1")
-
-
 @pytest.mark.parametrize(
-    ("format_name", "content", "said"),
+    ("format_name", "content", "words", "said"),
     [
-        ("cast-probe", {"8": {"1": 3}, "meta": {}}, "key meta;"),
-        ("cast-probe", '{"8": {"1": 1e999}}', "8.1 is inf;"),
-        ("cast-probe", BATCHED | {"gpu": "x"}, "accepted: "),  # every key is a size
-        ("treespark-cost", {"1": {"0": 3}}, "key 1.0;"),
-        ("treespark-cost", {"0": {"1": 3}}, "key 0;"),
-        ("treespark-cost", {"1": {"1": [3]}}, "1.1 is a list of 1;"),
-        ("treespark-cost", {"1": {"2": 3.0}, "gpu": "x"}, "accepted: "),
-        ("treespark-cost", {"1": {"2": 3.0, "gpu": "x"}}, "accepted: "),
+        ("cast-probe", {"8": {"1": 3}, "meta": {}}, f"{AT} 1", "key meta;"),
+        ("cast-probe", '{"8": {"1": 1e999}}', f"{AT} 1", "8.1 is inf;"),
+        ("cast-probe", BATCHED | {"gpu": "x"}, f"{AT} 1", "accepted: "),  # every key is a size
+        ("treespark-cost", {"1": {"0": 3}}, f"{AT} 1", "key 1.0;"),
+        ("treespark-cost", {"0": {"1": 3}}, f"{AT} 1", "key 0;"),
+        ("treespark-cost", {"1": {"1": [3]}}, f"{AT} 1", "1.1 is a list of 1;"),
+        ("treespark-cost", {"1": {"2": 3.0}, "gpu": "x"}, f"{AT} 1", "accepted: "),
+        ("treespark-cost", {"1": {"2": 3.0, "gpu": "x"}}, f"{AT} 1", "accepted: "),
+        *(
+            ("treespark-cost", {"1": {"1": 3}}, f"{AT}={text}", f"--draft-ms is {text!r}")
+            for text in ("0", "x", "1:2,1:3", "1:", "nan", "-1", "inf", "1:2,", "0:1", "")
+        ),
+        ("cast-probe", SINGLE, "--draft-ms 1:2", "two draft times for batch, KV prefix"),
+        ("cast-probe", SINGLE, "--num-gpus 0", "--num-gpus is 0"),
+        ("cast-probe", SINGLE, "--model=", "--model is ''"),
+        ("cast-probe", SINGLE, "--captured-up-to 0", "--captured-up-to is 0"),
     ],
 )
-def test_malformed_batched_probes_and_cost_models(here, capsys, format_name, content, said):
-    assert said in refusal(capsys, format_name, content, *AT)
-
-
-@pytest.mark.parametrize("text", ["0", "x", "1:2,1:3", "1:", "nan", "-1", "inf", "1:2,", "0:1", ""])
-def test_draft_times_of_the_command_line(here, capsys, text):
-    words = ["--context", "64", "--draft-ms", text]
-    assert f"--draft-ms is {text!r}" in refusal(capsys, "treespark-cost", {"1": {"1": 3}}, *words)
-
-
-def test_sizes_given_twice(here, capsys):
-    Path("b.json").write_text(json.dumps({"verify_ms": {"512": {"1": 9.0}}, "draft_ms": 1}))
-    line = refusal(capsys, "cast-probe", SINGLE, "--draft-ms", "1:2")  # of files without any
-    assert "two draft times for batch, KV prefix and packed tokens (1, 512)" in line
-    words = ["--out", "gpu.csv", *FACTS, "--source", "x"]
-    assert main(["import", "cast-probe", "in.json", "b.json", *words]) == 2
-    assert "two verify times" in capsys.readouterr().err
+def test_options_and_what_they_ask_of_a_file_are_checked(
+    here, capsys, format_name, content, words, said
+):
+    assert said in refusal(capsys, format_name, content, *words.split())
 
 
 def test_paths_are_checked(here, capsys):
     Path("in.csv").write_text("x")
+    Path("a.json").write_text(json.dumps(SINGLE))
+    Path("b.json").write_text(json.dumps(SECOND))
     base = ["import", "cast-probe", *FACTS, "--source", "x"]
     for words, said in (
         (["no.json", "--out", "gpu.csv"], "no.json: no such file"),
@@ -222,23 +220,21 @@ def test_paths_are_checked(here, capsys):
         (["in.csv", "--out", "in.json"], "accepted: a path that ends in .csv"),
         (["in.csv", "--out", "a.draft.csv"], "a.draft.csv"),
         (["in.csv", "in.csv", "--out", "a.csv"], "in.csv: given twice"),
+        (["a.json", "b.json", "--out", "a.csv"], "two verify times"),
     ):
         assert main([*base, *words]) == 2
         (line,) = capsys.readouterr().err.splitlines()
         assert said in line
-    assert {path.name for path in Path().iterdir()} == {"in.csv"}
+    assert {path.name for path in Path().iterdir()} == {"in.csv", "a.json", "b.json"}
 
 
-def test_facts_are_required_and_checked(here, capsys):
+def test_facts_are_required(here, capsys):
     Path("in.json").write_text(json.dumps(SINGLE))
     with pytest.raises(SystemExit) as ended:
         main(["import", "cast-probe", "in.json", "--out", "gpu.csv"])
     assert ended.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "--hardware" in line
-    assert "--num-gpus is 0" in refusal(capsys, "cast-probe", SINGLE, "--num-gpus", "0")
-    assert "--model is ''" in refusal(capsys, "cast-probe", SINGLE, "--model", "")
-    assert "--captured-up-to is 0" in refusal(capsys, "cast-probe", SINGLE, "--captured-up-to", "0")
 
 
 def test_times_are_written_as_they_were_read(here):

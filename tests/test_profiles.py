@@ -66,65 +66,55 @@ def swap(old, new, text=VERIFY):
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ({"verify": swap("verify_ms", "ms")}, r"toy.csv: column verify_ms is missing; found batch"),
+        ({"verify": swap("verify_ms", "ms")}, "toy.csv: column verify_ms is missing"),
         ({"verify": swap("regime", "mode")}, "column regime is missing"),
         ({"verify": swap("packed_tokens_per_request", "tokens")}, "accepted: exactly one of"),
         ({"fixed": {}}, "column kv_prefix_tokens is missing"),
         ({"verify": swap("1,4,11", "1,4,-11")}, "line 3, column verify_ms: value '-11'; accepted"),
-        ({"verify": swap("1,4,11", "1,4,nan")}, "line 3, column verify_ms: value 'nan'"),
-        ({"verify": swap("1,4,11", "1,4,inf")}, "line 3, column verify_ms: value 'inf'"),
-        ({"verify": swap("1,4,11", "1,4,fast")}, "line 3, column verify_ms: value 'fast'"),
-        ({"verify": swap("1,4,11", "1,0,11")}, "column packed_tokens_per_request: value '0'"),
-        ({"verify": swap("1,4,11", "1,-4,11")}, "column packed_tokens_per_request: value '-4'"),
-        ({"verify": swap("1,4,11", "1.5,4,11")}, "line 3, column batch: value '1.5'"),
+        ({"verify": swap("1,4,11", "1,4,nan")}, "verify_ms: value 'nan'"),
+        ({"verify": swap("1,4,11", "1,4,inf")}, "verify_ms: value 'inf'"),
+        ({"verify": swap("1,4,11", "1,4,fast")}, "verify_ms: value 'fast'"),
+        ({"verify": swap("1,4,11", "1,0,11")}, "packed_tokens_per_request: value '0'"),
+        ({"verify": swap("1,4,11", "1,-4,11")}, "packed_tokens_per_request: value '-4'"),
+        ({"verify": swap("1,4,11", "1.5,4,11")}, "batch: value '1.5'"),
         ({"verify": swap("1,4,11", "1,1,11")}, "line 3, .*each size once"),
         ({"verify": swap("1,1,10", "1,5,10")}, "line 3, .*value '4'; accepted: rows sorted"),
         ({"verify": swap("11,eager", "11,warm")}, "value 'warm'; accepted: cuda_graph, eager"),
         ({"verify": swap("11,eager", "11")}, "line 3 has 3 values; accepted: 4"),
-        ({"verify": swap("11,eager", "11,cuda_graph")}, "line 3, column regime: .*cuda_graph"),
+        ({"verify": swap("11,eager", "11,cuda_graph")}, "column regime: .*cuda_graph"),
         ({"verify": "batch\n"}, "accepted: a header line and at least one row"),
+        # A quoted cell that runs over two lines moves those below: the fourth row is in line 6.
+        ({"verify": swap("10,", '"10\n",', swap("4,16,", "4,x,"))}, "line 6, .*value 'x'"),
+        ({"verify": swap("regime\n", "regime,note\n")}, "line 2 has 4 values; accepted: 5"),
         ({"draft": swap("draft_ms", "ms", DRAFT)}, "toy.draft.csv: column draft_ms is missing"),
         ({"draft": swap("1.5", "-1.5", DRAFT)}, "toy.draft.csv: line 3, column draft_ms"),
         ({"draft": swap("2,1.5", "1,1.5", DRAFT)}, "toy.draft.csv: line 3, .*each size once"),
+        (
+            {"draft": "batch,draft_ms,noise,when\n1,1,0.1,\n"},
+            "columns noise, when; .*it: noise_ms$",
+        ),
         ({"drop": "hardware"}, "toy.yaml: hardware is missing; accepted: text"),
         ({"drop": "fixed"}, "fixed is missing"),
         ({"colour": "red"}, "unknown key colour"),
-        (
-            {"drop": "num_gpus", "num_gpu": 1},
-            "unknown key num_gpu; .*; near it: num_gpus$",
-        ),
+        ({"drop": "num_gpus", "num_gpu": 1}, "unknown key num_gpu; .*near it: num_gpus$"),
         ({"model_shape": 8}, "model_shape is 8; accepted: a mapping"),
+        ({"model_shape": {"layers": -2}}, "layers is -2; accepted: a number above 0"),
+        ({"model_shape": {"depth": 2}}, "unknown key model_shape.depth; .*model_shape.layers"),
         ({"device": {"bandwith": 1}}, "unknown key device.bandwith; accepted: device.peak_tflops"),
         ({"fixed": {"batches": 1}}, "fixed is {'batches': 1}; accepted: a mapping of batch"),
-        (
-            {"verify": swap("regime\n1,1,10,eager", "regime,note\n1,1,10,eager,")},
-            "line 3 has 4 values; accepted: 5",
-        ),
-        (
-            {"draft": "batch,draft_ms,noise,when\n1,1.0,0.1,\n"},
-            "toy.draft.csv: no table has columns noise, when; accepted: .*it: noise_ms$",
-        ),
+        ({"fixed": {"kv_prefix_tokens": "any"}}, "fixed is {'kv_prefix_tokens': 'any'}"),
         ({"kind": "guessed"}, "kind is 'guessed'; accepted: measured, modelled"),
         ({"engine": "fast"}, "engine is 'fast'; accepted: eager"),
         ({"num_gpus": 0}, "num_gpus is 0; accepted: a whole number from 1"),
         ({"source": ""}, "source is ''; accepted: text"),
-        (
-            {"model_shape": {"layers": -2}},
-            "layers is -2; accepted: a number above 0",
-        ),
-        (
-            {"model_shape": {"depth": 2}},
-            "toy.yaml: unknown key model_shape.depth; accepted: model_shape.layers",
-        ),
-        (
-            {"fixed": {"kv_prefix_tokens": "any"}},
-            "fixed is {'kv_prefix_tokens': 'any'}",
-        ),
+        ({"command": ""}, "command is ''; accepted: text"),
+        ({"measured_on": 3}, "measured_on is 3; accepted: text"),
+        ({"noise": 3}, "noise is 3; accepted: a mapping"),
+        ({"noise": {"mad": "low"}}, "noise is {'mad': 'low'}; accepted: a mapping of names"),
+        ({"noise": {"mad": -1}}, "noise is {'mad': -1}"),
+        ({"noise": {"mad": float("nan")}}, "noise is {'mad': nan}"),
         ({"graph_sizes": [4, 2]}, "graph_sizes is [[]4, 2[]]; accepted: .*strictly increasing"),
-        (
-            {"graph_sizes": [2, 4]},
-            "graph_sizes and the cuda_graph rows of toy.csv differ at size 2",
-        ),
+        ({"graph_sizes": [2, 4]}, "graph_sizes and the cuda_graph rows of toy.csv differ"),
     ],
 )
 def test_bad_profiles_are_refused_in_one_line(write, parts, message):
@@ -145,14 +135,6 @@ def test_a_table_as_excel_writes_it_reads_the_same(write):
     found = read_profile(path)
     assert (found.header, found.verify, found.draft) == (good.header, good.verify, good.draft)
     assert [(row.prompt_tokens, row.prefill_ms) for row in found.prefill] == [(64, 10.0)]
-
-
-def test_lines_are_those_of_the_file(write):
-    """A quoted cell that runs over two lines moves those below: the fourth row is in line 6."""
-    text = VERIFY.replace("1,1,10,eager", '1,1,"10\n",eager').replace("2,4,16,", "2,4,x,")
-    assert text.split("\n")[5].startswith("2,4,x")
-    with pytest.raises(InputError, match=r"toy.csv: line 6, column verify_ms: value 'x'"):
-        read_profile(write(verify=text))
 
 
 @pytest.mark.parametrize("kind", ["verify", "draft", "prefill"])
@@ -192,7 +174,6 @@ def test_broken_yaml_is_one_line(write):
             read_profile(path)
         assert said in str(caught.value)
         assert "\n" not in str(caught.value)
-        assert "unicode string" not in str(caught.value)
 
 
 def test_any_batch_needs_totals_and_a_draft_batch(write):

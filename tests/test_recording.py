@@ -55,6 +55,10 @@ def test_layout_by_hand():
     assert recording.committed_tokens(1).tolist() == [9]
     assert recording.prompt_tokens(1).tolist() == [7]
     assert recording.eos_tokens == (9,)
+    tokens, logq = recording.conditional(1, 0, np.array([0, 8]))  # whatever the parents
+    assert tokens.tolist() == [[9, 4], [9, 4]]
+    np.testing.assert_allclose(np.exp(logq), [[0.6, 0.1], [0.6, 0.1]])
+    assert recording.conditional(1, 1, np.array([0]), top=1)[0].tolist() == [[5]]
     # Row i of a sequence predicts its output i: after anchor 1 (output 1) come outputs 2, 3, 4.
     assert recording.target_row(np.array([1]), np.arange(3)).tolist() == [2, 3, 4]
 
@@ -72,15 +76,6 @@ def test_selection_by_split_and_domain():
         recording.anchors_of("train")
     with pytest.raises(InputError, match="unknown domain 'law'.*code, chat"):
         recording.sequences_of(domain="law")
-
-
-def test_realised_against_slices_of_committed_text():
-    recording = make_hidden(_rng(3))
-    for anchor in range(recording.num_anchors):
-        sequence, output = recording.anchor_sequence[anchor], recording.anchor_output[anchor]
-        committed = recording.committed_tokens(sequence)
-        inside = committed[output + 1 : output + 1 + recording.depths]
-        assert recording.realised(np.array([anchor]))[0, : len(inside)].tolist() == inside.tolist()
 
 
 def _naive_law(recording, anchor, depth, parent):
@@ -146,22 +141,18 @@ def test_ties_go_to_the_smaller_token_with_and_without_top():
     assert flat.conditional(0, 0, np.array([3]), top=4)[0][0].tolist() == [0, 1, 2, 3]
 
 
-def test_pool_conditional_ignores_parents():
-    recording = build_recording(*_by_hand())
-    tokens, logq = recording.conditional(1, 0, np.array([0, 8]))
-    assert tokens.tolist() == [[9, 4], [9, 4]]
-    np.testing.assert_allclose(np.exp(logq), [[0.6, 0.1], [0.6, 0.1]])
-    assert recording.conditional(1, 1, np.array([0]), top=1)[0].tolist() == [[5]]
-
-
-def test_path_logq_is_the_conditional_of_the_realised_token():
+def test_realised_tokens_are_those_committed_and_path_logq_their_conditional():
     for maker in MAKERS.values():
         recording = maker(_rng(2))
         anchors = np.arange(0, recording.num_anchors, 5)
         path = recording.path_logq(anchors)
         for row, anchor in enumerate(anchors):
+            committed = recording.committed_tokens(recording.anchor_sequence[anchor])
+            inside = committed[recording.anchor_output[anchor] + 1 :][: recording.depths]
+            realised = recording.realised(np.array([anchor]))[0]
+            assert realised[: len(inside)].tolist() == inside.tolist()
             parent = recording.anchor_tokens(np.array([anchor]))[0]
-            for depth, token in enumerate(recording.realised(np.array([anchor]))[0]):
+            for depth, token in enumerate(realised):
                 tokens, logq = recording.conditional(anchor, depth, np.array([parent]))
                 if token in tokens:
                     at = tokens[0].tolist().index(token)
@@ -329,10 +320,7 @@ REFUSALS = [
     (_meta(eos_token=10), "metadata eos_token is 10"),
     (_meta(banned_tokens=[3, 99]), r"metadata banned_tokens is \[3, 99\]"),
     (_meta(drafter=DRAFTER | {"kind": "ngram"}), "metadata drafter.kind is 'ngram'"),
-    (
-        _meta(drafter=DRAFTER | {"kind": "semi_autoregressive"}),
-        "encoding is 'pool'; accepted: hidden, tree with drafter.kind",
-    ),
+    (_meta(drafter=DRAFTER | {"kind": "semi_autoregressive"}), "encoding is 'pool'; accepted: hid"),
     (_meta(shared_head=True), "metadata shared_head is True; accepted: false with"),
     (_meta(domains=["a", "a"]), "metadata domains is .*accepted: a list of 1 to 256"),
     (_meta(generation={}), "metadata generation.max_new_tokens is missing"),
@@ -341,13 +329,16 @@ REFUSALS = [
 
 @pytest.mark.parametrize(("change", "message"), REFUSALS, ids=[text for _, text in REFUSALS])
 def test_refusals_name_file_array_and_index(change, message: str, tmp_path: Path):
-    """The same message whether the fault is about to be written or is read."""
+    """The same message whether the fault is about to be written or is read; the old file stays."""
     meta, arrays = _by_hand()
-    change(meta, arrays)
     path = tmp_path / "bad.safetensors"
+    write_recording(path, meta, arrays)
+    before = path.read_bytes()
+    change(meta, arrays)
     with pytest.raises(InputError, match=message):
         write_recording(path, meta, arrays)
-    assert not list(tmp_path.iterdir())
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
     stored = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     save_file(stored, path, metadata={"recording": json.dumps(meta)})
     with pytest.raises(InputError, match=message) as refusal:
@@ -428,17 +419,6 @@ def test_bfloat16_is_refused_by_name(tmp_path: Path):
         read_recording(path)
 
 
-def test_failed_write_leaves_the_old_file(tmp_path: Path):
-    path = tmp_path / "r.safetensors"
-    meta, arrays = _by_hand()
-    write_recording(path, meta, arrays)
-    before = path.read_bytes()
-    arrays["split"] = np.array([0, 5])
-    with pytest.raises(InputError):
-        write_recording(path, meta, arrays)
-    assert path.read_bytes() == before
-
-
 def _part(recording, first: int, last: int, **changes):
     """Sequences first..last-1 of a recording, cut out by slicing."""
     starts = {"S": range(last + 1), "T": recording["seq_offset"]}
@@ -496,9 +476,7 @@ def test_manifest_refusals(tmp_path: Path):
         ("{", "manifest is not JSON"),
         (json.dumps(good | {"version": 3}), "version is 3, expected 1"),
         (json.dumps(good | {"shards": []}), r"shards is \[\], expected a list"),
-        (json.dumps(good | {"shards": ["../x.safetensors"]}), "expected a .safetensors file below"),
         (json.dumps(good | {"shards": ["no.safetensors"]}), "no.safetensors: no such file"),
-        (json.dumps(good | {"shards": ["a.safetensors"] * 2}), "names a file twice"),
     ]
     path = tmp_path / "m.json"
     for text, message in cases:
