@@ -76,15 +76,12 @@ def test_dates(tmp_path, date):
     refusal_of(tmp_path, "w.csv", text, f"line 3: TIMESTAMP is '{date}'", "a date and time such as")
 
 
-def test_azure_rows_in_the_wrong_order(tmp_path):
+def test_rows_in_the_wrong_order_and_none_kept(tmp_path):
     text = AZURE.replace("18:15:50.9951690", "18:15:46.6805899")
     earlier, later = "'2023-11-16 18:15:46.6805899'", "'2023-11-16 18:15:46.6805900'"
     refusal_of(tmp_path, "w.csv", text, f"line 3: TIMESTAMP is {earlier}, before {later} of line 2")
-
-
-def test_burstgpt_with_failures_only(tmp_path):
-    text = "\n".join(BURSTGPT.split("\n")[i] for i in (0, 3))
-    refusal_of(tmp_path, "w.csv", text, "no row is kept (1 with 0 response tokens")
+    failures = "\n".join(BURSTGPT.split("\n")[i] for i in (0, 3))
+    refusal_of(tmp_path, "w.csv", failures, "no row is kept (1 with 0 response tokens")
 
 
 def test_faults_far_into_a_file(tmp_path):
@@ -93,12 +90,8 @@ def test_faults_far_into_a_file(tmp_path):
     head = HEADER + "".join(f"{i:05d},11,12\n" for i in range(count))
     back = head.splitlines(keepends=True)
     back[4096] = "00000,1,1\n"
-    refusal_of(
-        tmp_path,
-        "w.csv",
-        "".join(back),
-        "line 4097: time_s is '00000', before '04094' of line 4096",
-    )
+    says = "line 4097: time_s is '00000', before '04094' of line 4096"
+    refusal_of(tmp_path, "w.csv", "".join(back), says)
     byte = len(HEADER) + 12 * count + 2
     row = f"line {count + 2}: undecodable byte 0xff at byte {byte}"
     refusal_of(tmp_path, "w.csv", head.encode() + b"9,\xff,1\n", row, "UTF-8")
@@ -110,20 +103,14 @@ def test_faults_far_into_a_file(tmp_path):
     [
         ("[1]", ["line 2 is a list of 1", "an object with timestamp"]),
         ('{"timestamp": 1', ["line 2, column 16: malformed JSON"]),
-        (
-            '{"timestamp": 1, "timestamp": 2}',
-            ["line 2: malformed JSON (an object has the key 'timestamp' twice"],
-        ),
+        ('{"timestamp": 1, "timestamp": 2}', ["line 2: ", "has the key 'timestamp' twice"]),
         ('{"timestamp": 1, "input_length": 2}', ["line 2: no key output_length, has 'timestamp'"]),
         ('{"timestamp": NaN, "input_length": 2, "output_length": 3}', ["line 2", "NaN"]),
         ('{"timestamp": "1", "input_length": 2, "output_length": 3}', ["timestamp is '1'"]),
         ('{"timestamp": 1, "input_length": true, "output_length": 3}', ["input_length is True"]),
         ('{"timestamp": 1, "input_length": 2.5, "output_length": 3}', ["input_length is 2.5"]),
         ('{"timestamp": 1, "input_length": 2, "output_length": -3}', ["output_length is -3"]),
-        (
-            '{"timestamp": 1, "input_length": 2, "output_length": {}}',
-            ["output_length is an object"],
-        ),
+        ('{"timestamp": 1, "input_length": 2, "output_length": {}}', ["output_length is an obj"]),
         ('{"timestamp": 1, "input_length": 1e999, "output_length": 3}', ["input_length is inf"]),
         ('{"timestamp": -1, "input_length": 2, "output_length": 3}', ["-1, before 0 of line 1"]),
         ('{"timestamp": 2592000001, "input_length": 2, "output_length": 3}', ["line 2", "30 days"]),
@@ -192,8 +179,5 @@ def test_what_is_no_plain_file(tmp_path):
     refusal_of(tmp_path, "w.csv", AZURE.encode("utf-16"), "is UTF-16 text")
     refusal_of(tmp_path, "w.txt", AZURE, "no known suffix", ".jsonl", "azure")
     refusal_of(tmp_path, "w.csv", AZURE, "no column prompt_tokens", format="csv")
-    assert "format is 'parquet'" in refusal(tmp_path / "none.csv", "parquet")
-
-
-def test_a_line_that_does_not_end(tmp_path):
     refusal_of(tmp_path, "w.csv", HEADER + "1" * 5_000_000, "line 2: longer than 4194304")
+    assert "format is 'parquet'" in refusal(tmp_path / "none.csv", "parquet")
