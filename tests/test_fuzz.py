@@ -30,14 +30,12 @@ from traces.common.yaml import load_yaml
 from traces.recordings.files import read_recording, write_recording
 
 ROOT = Path(__file__).parents[1]
-CASES, SEED = 300, 0
+CASES = 300
 
 
 def test_damaged_files():
-    words = [ROOT / "tests/fuzz/run.py", "--cases", str(CASES), "--seed", str(SEED)]
-    done = subprocess.run(
-        [sys.executable, *map(str, words)], capture_output=True, text=True, cwd=ROOT, check=False
-    )
+    words = [sys.executable, "tests/fuzz/run.py", "--cases", str(CASES), "--seed", "0"]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{CASES} cases, 0 faults" in done.stdout
     assert " accepted" in done.stdout
@@ -55,31 +53,27 @@ def test_the_same_seed_damages_the_same_bytes():
         "print(hashlib.sha256(b''.join(cases)).hexdigest())"
     )
     words = [sys.executable, "-c", script]
-    found = {subprocess.check_output(words, cwd=ROOT) for _ in range(3)}
+    found = {subprocess.check_output(words, cwd=ROOT) for _ in range(2)}
     assert len(found) == 1
 
 
 # ---------------------------------------------------------------- readers of JSON and YAML
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
+def test_json_is_refused_in_one_line(tmp_path):
+    path = tmp_path / "x.json"
+    for text, says in (
         ('{"a": 1, "b": {"c": 1, "c": 1}}', "the key 'c' twice"),
         ("[" * (DEEPEST + 2) + "]" * (DEEPEST + 2), "nested more than 64"),
         ("[" * 100_000, "nested more than 64"),
         ('["\\ud800"]', "half a surrogate pair"),
         ("[1", "delimiter"),
         ("", "Expecting value"),
-    ],
-)
-def test_json_is_refused_in_one_line(text, says, tmp_path):
-    with pytest.raises(ValueError, match=says) as caught:
-        loads(text)
-    assert "\n" not in str(caught.value)
-    (tmp_path / "x.json").write_text(text)
-    with pytest.raises(InputError, match=r"x\.json: not JSON"):
-        read_json(tmp_path / "x.json", "something")
+    ):
+        path.write_text(text)
+        with pytest.raises(InputError, match=rf"x\.json: not JSON.*{says}") as caught:
+            read_json(path, "something")
+        assert "\n" not in str(caught.value)
 
 
 def test_json_that_is_whole_is_read():
@@ -104,6 +98,10 @@ def test_yaml_is_refused_in_one_line(text):
     assert "\n" not in str(caught.value)
 
 
+def test_errors_are_one_line():
+    assert str(InputError("a\n\tb\x1b[31m\u2028\ud800é, 'x'")) == "a b\\x1b[31m \\ud800é, 'x'"
+
+
 def test_yaml_that_is_whole_is_read():
     text = "a: 1e-6\nb: [1, 2.5, null, true]\nc: {d: 'x: y'}\ne: 2026-01-31\nf: \"[\"\n"
     found = load_yaml(text)
@@ -111,11 +109,6 @@ def test_yaml_that_is_whole_is_read():
     assert found["b"] == [1, 2.5, None, True]
     assert found["c"] == {"d": "x: y"}
     assert (found["e"].isoformat(), found["f"]) == ("2026-01-31", "[")
-
-
-def test_errors_are_one_line():
-    assert str(InputError("a\n\tb\x1b[31m\u2028\ud800")) == "a b\\x1b[31m \\ud800"
-    assert str(InputError("plain: é, 'x'")) == "plain: é, 'x'"
 
 
 # ---------------------------------------------------------------- paths that files name
@@ -179,17 +172,12 @@ def test_tables_of_a_latency_file_stay_below_it_or_the_working_folder(tree, monk
         make_profile(path.parent)
     os.symlink(outside, tree / "in" / "link.csv")
     file = tree / "in" / "engine.yaml"
-    for key, text in (
-        ("profile", outside),
-        ("profile", tree / "in" / "link.csv"),
-        ("profile", f"{tree}/in/../out/toy.csv"),
-        ("profile", "../nope.csv"),
-        ("profile", "\0.csv"),
-        ("roofline.calibrate", outside),
-        ("roofline.calibrate", "/etc/hostname"),
+    link, above = tree / "in" / "link.csv", f"{tree}/in/../out/toy.csv"
+    for settings in (
+        *({"profile": str(path)} for path in (outside, link, above, "../nope.csv", "\0.csv")),
+        *({"roofline": {"calibrate": str(path)}} for path in (outside, "/etc/hostname")),
     ):
-        first, _, second = key.partition(".")
-        file.write_text(json.dumps({first: {second: str(text)} if second else str(text)}))
+        file.write_text(json.dumps(settings))
         with pytest.raises(InputError, match=r"engine\.yaml: "):
             overrides_of(str(file))
     file.write_text(json.dumps({"profile": str(beside)}))
@@ -264,19 +252,17 @@ def test_drafters_of_a_pair_lie_in_its_folder(tmp_path):
 # ---------------------------------------------------------------- no file runs code
 
 
+MKDIR = {"_target_": "os.mkdir", "path": "trapped"}
+CHAIN = {"_target_": "simulator.policies.fixed_chain.FixedChain"}
+
+
 @pytest.mark.parametrize(
     "node",
     [
         {"_target_": "pathlib.Path.touch", "self": "${here}"},
-        {"_target_": "os.mkdir", "path": "trapped"},
-        {
-            "_target_": "simulator.policies.fixed_chain.FixedChain",
-            "length": {"_target_": "os.mkdir", "path": "trapped"},
-        },
-        {
-            "_target_": "simulator.policies.fixed_chain.FixedChain",
-            "length": [{"a": {"_target_": "os.mkdir", "path": "trapped"}}],
-        },
+        MKDIR,
+        CHAIN | {"length": MKDIR},
+        CHAIN | {"length": [{"a": MKDIR}]},
     ],
 )
 def test_a_policys_file_makes_policies_alone(here, node):

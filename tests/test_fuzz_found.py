@@ -83,13 +83,13 @@ def test_samples_of_a_pass_stand_there_once(tmp_path):
     path.write_text("\n".join([first, line, other_pass, ""]))
     with Kept(path, {}) as store:
         assert store.kept() == {cell: Samples((0.25, 0.5, 0.25, 0.5), (0.125, 0.125))}
-    odd = [
+    odd = (
         {"pass": 0.5},
         {"pass": "1"},
         {"verify_s": "12"},
         {"verify_s": [True]},
         {"cell": [1, 64]},
-    ]
+    )
     for bad in (line, *(json.dumps(json.loads(line) | {"pass": 1} | one) for one in odd)):
         path.write_text("\n".join([first, line, bad, ""]))
         with pytest.raises(InputError, match="accepted: samples of an interrupted probe"):

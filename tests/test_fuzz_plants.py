@@ -42,10 +42,6 @@ def _lines(folder: Path) -> None:
     raise error
 
 
-def _dies(folder: Path) -> None:
-    raise KeyError("key")
-
-
 @pytest.mark.parametrize(
     ("read", "says"),
     [
@@ -53,7 +49,7 @@ def _dies(folder: Path) -> None:
         (_litter, "refused, and left"),
         (_code, "ran code"),
         (_lines, "refused in 2 lines"),
-        (_dies, "KeyError"),
+        (lambda folder: {}[folder], "KeyError"),
         (lambda folder: 2, "accepted, but"),
     ],
 )
@@ -100,10 +96,8 @@ def test_a_process_that_ends_is_a_fault_of_its_case(tmp_path, monkeypatch):
 @pytest.mark.parametrize(("kinds", "status"), [((ACCEPTED, REFUSED), 0), ((ACCEPTED,), 1)])
 def test_a_target_that_refuses_nothing_is_a_fault(monkeypatch, capsys, kinds, status):
     count = 2 * run.ENOUGH
-    nodes = [
-        {"case": case, "target": "t", "kind": kinds[case % len(kinds)]} for case in range(count)
-    ]
-    monkeypatch.setattr(run, "outcomes", lambda *words: iter(nodes))
+    played = ({"case": i, "target": "t", "kind": kinds[i % len(kinds)]} for i in range(count))
+    monkeypatch.setattr(run, "outcomes", lambda *words: played)
     assert run.main(["--cases", str(count)]) == status
     assert ("none refused: it checks nothing" in capsys.readouterr().out) == bool(status)
 

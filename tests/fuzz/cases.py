@@ -175,6 +175,11 @@ def _place(error: BaseException) -> str:
     return " <- ".join(reversed(places))
 
 
+def of_file(read: Callable[[Path], Any], name: str) -> Callable[[Path], Any]:
+    """`read` of a folder's file, for a target."""
+    return lambda folder: read(folder / name)
+
+
 def quietly(read: Callable[[Path], Any], folder: Path) -> Any:
     """What `read` returns; warnings are none of ours."""
     with warnings.catch_warnings():

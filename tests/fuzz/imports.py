@@ -110,19 +110,15 @@ def _target(name: str, out: str, content: Any, check, *words: str, label: str = 
     )
 
 
+SINGLE = (*FACTS, "--layout", "single")
+AT = (*FACTS, "--context", "64", "--draft-ms", "2")
 TARGETS = [
+    _target("cast-probe", "o.csv", PROBE, _check_times, *SINGLE, label="cast-probe single"),
     _target(
-        "cast-probe", "o.csv", PROBE, _check_times, *FACTS, "--layout", "single",
-        label="cast-probe single",
+        "cast-probe", "o.csv", BATCHED, _check_times, *AT, "--layout", "batched",
+        label="cast-probe batched",
     ),
-    _target(
-        "cast-probe", "o.csv", BATCHED, _check_times, *FACTS, "--layout", "batched",
-        "--context", "64", "--draft-ms", "2", label="cast-probe batched",
-    ),
-    _target(
-        "treespark-cost", "o.csv", BATCHED, _check_times, *FACTS, "--context", "64",
-        "--draft-ms", "2",
-    ),
+    _target("treespark-cost", "o.csv", BATCHED, _check_times, *AT),
     _target("treespark-traces", "o.json", TRACES, _check_traces),
     _target("accepted-list", "o.json", ACCEPTED, _check_accepted),
     _target("vllm-result", "o.json", RESULT, _check_points),

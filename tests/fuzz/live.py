@@ -14,7 +14,7 @@ from real_runner.models.hub.files import open_checkpoint
 from real_runner.probing.grid import PrefillCell, Samples, StepCell
 from real_runner.probing.store import Store
 from real_runner.serving.prompts import read_prompts
-from tests.fuzz.cases import Target
+from tests.fuzz.cases import Target, of_file
 
 PROMPTS = """{"prompt": "Why?", "domain": "chat", "max_new_tokens": 8, "seed": 3}
 {"question": "How?", "category": "code"}
@@ -75,20 +75,17 @@ def _check_store(folder: Path, found: Any, good: Any) -> None:
         assert all(type(size) is int and size >= 0 for size in sizes)
 
 
+def _open(folder: Path) -> Any:
+    return open_checkpoint(str(folder), "target")
+
+
+def _make_prompts(folder: Path) -> None:
+    (folder / "prompts.jsonl").write_text(PROMPTS)
+
+
+_read_prompts = of_file(read_prompts, "prompts.jsonl")
 TARGETS = [
     Target("probe store", _make_store, (_STORE,), _read_store, _check_store),
-    Target(
-        "checkpoint",
-        _make_checkpoint,
-        ("*",),
-        lambda folder: open_checkpoint(str(folder), "target"),
-        _check_checkpoint,
-    ),
-    Target(
-        "prompts",
-        lambda folder: (folder / "prompts.jsonl").write_text(PROMPTS),
-        ("*",),
-        lambda folder: read_prompts(folder / "prompts.jsonl"),
-        _check_prompts,
-    ),
+    Target("checkpoint", _make_checkpoint, ("*",), _open, _check_checkpoint),
+    Target("prompts", _make_prompts, ("*",), _read_prompts, _check_prompts),
 ]

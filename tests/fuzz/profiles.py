@@ -13,7 +13,7 @@ import numpy as np
 from simulator.cli.errors import one_line
 from simulator.cli.overrides import overrides_of
 from simulator.cost import StepCost, build_step_cost, read_profile
-from tests.fuzz.cases import Target
+from tests.fuzz.cases import Target, of_file
 from tests.fuzz.damage import json_text
 from traces.common.errors import InputError
 
@@ -167,14 +167,9 @@ def _check_cost(folder: Path, found: StepCost, good: StepCost) -> None:
     assert found.profile.name != "" or good.profile.name == ""
 
 
+_read = of_file(read_profile, "toy.csv")
 TARGETS = [
-    Target(
-        "latency profile",
-        make_profile,
-        ("*",),
-        lambda f: read_profile(f / "toy.csv"),
-        check_profile,
-    ),
+    Target("latency profile", make_profile, ("*",), _read, check_profile),
     Target("latency=FILE.yaml", _make_engine, ("engine.yaml",), _read_engine, _check_cost),
     Target("roofline", _make_roofline, ("*",), _read_engine, _check_cost),
 ]

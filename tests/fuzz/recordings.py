@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.fuzz.cases import Target, command
+from tests.fuzz.cases import Target, command, of_file
 from tests.synthetic import make_hidden, make_pool, make_tree
 from traces.__main__ import main
 from traces.recordings.files import read_recording, write_recording
@@ -170,8 +170,7 @@ def _check_manifest(folder: Path, found: Recording, good: Recording) -> None:
         assert np.array_equal(found[name], np.concatenate([shard[name] for shard in shards]))
 
 
-def _read(folder: Path) -> Recording:
-    return read_recording(folder / FILE)
+_read, _read_manifest = of_file(read_recording, FILE), of_file(read_recording, "m.json")
 
 
 def _inspect(folder: Path) -> str:
@@ -197,12 +196,6 @@ TARGETS = [
         Target(f"recording {name}", _written(make), ("*",), _read, check_recording)
         for name, make in _KINDS.items()
     ),
-    Target(
-        "manifest",
-        _sharded,
-        ("*",),
-        lambda folder: read_recording(folder / "m.json"),
-        _check_manifest,
-    ),
+    Target("manifest", _sharded, ("*",), _read_manifest, _check_manifest),
     Target("inspect", _written(_pool), ("*",), _inspect, _said),
 ]

@@ -21,7 +21,7 @@ from analysis.read.validations import read_validation
 from analysis.report.page import read_configs
 from simulator.calibration.file import read_calibration
 from simulator.results.files import is_complete
-from tests.fuzz.cases import Target, command
+from tests.fuzz.cases import Target, command, of_file
 from tests.fuzz.run_files import (
     CALIBRATION,
     ROUNDS,
@@ -186,6 +186,13 @@ def _nothing(folder: Path, found: Any, good: Any) -> None:
     """What is read is only shown."""
 
 
+def _make_rounds(folder: Path) -> None:
+    (folder / "rounds.csv").write_text(ROUNDS)
+
+
+_reliability = of_file(read_reliability, CALIBRATION)
+_calibration = of_file(read_calibration, CALIBRATION)
+_validation = of_file(read_validation, "validation.json")
 _ALL, _SUMMARY, _STEPS = ("*",), ("a/summary.json",), ("a/steps.parquet",)
 TARGETS = [
     Target("compare", make_runs, _SUMMARY, _compare, _check_compared),
@@ -194,34 +201,10 @@ TARGETS = [
     Target("points", make_points, ("points.json",), _points, _check_numbers),
     Target("steps", make_runs, _STEPS, _steps, _check_steps),
     Target("cost of a run", make_runs, _STEPS, _cost("run"), _check_cost),
-    Target(
-        "cost of rounds",
-        lambda folder: (folder / "rounds.csv").write_text(ROUNDS),
-        _ALL,
-        _cost("rounds"),
-        _check_cost,
-    ),
+    Target("cost of rounds", _make_rounds, _ALL, _cost("rounds"), _check_cost),
     Target("configurations", make_runs, ("a/.hydra/config.yaml",), _configs, _nothing),
-    Target(
-        "reliability",
-        make_calibration,
-        _ALL,
-        lambda folder: read_reliability(folder / CALIBRATION),
-        _check_reliability,
-    ),
-    Target(
-        "calibration",
-        make_calibration,
-        _ALL,
-        lambda folder: read_calibration(folder / CALIBRATION),
-        _check_calibration,
-    ),
-    Target(
-        "validation",
-        make_validation,
-        _ALL,
-        lambda folder: read_validation(folder / "validation.json"),
-        _check_validation,
-    ),
+    Target("reliability", make_calibration, _ALL, _reliability, _check_reliability),
+    Target("calibration", make_calibration, _ALL, _calibration, _check_calibration),
+    Target("validation", make_validation, _ALL, _validation, _check_validation),
     Target("kept results", make_runs, (*_SUMMARY, "a/*.parquet"), _kept, _check_kept),
 ]
