@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+
+import numpy as np
 import pytest
 
 from simulator.orders import BestFirstOrder, ChainOrder, build_order, cache, order_table
@@ -47,7 +50,22 @@ def test_cache_hits_in_memory_and_on_disk(recordings, counted):
     assert len(list(cache.cache_folder("orders").iterdir())) == 3
 
 
+def _one_short(raw: bytes) -> bytes:
+    """A whole file, with a size too few in it."""
+    file = io.BytesIO()
+    arrays = dict(np.load(io.BytesIO(raw)))
+    np.savez(file, **arrays | {"size": arrays["size"][:-1]})
+    return file.getvalue()
+
+
+def _array(raw: bytes) -> bytes:
+    np.save(file := io.BytesIO(), np.zeros(3))
+    return file.getvalue()
+
+
 DAMAGE = {
+    "short": _one_short,
+    "array": _array,
     "empty": lambda raw: b"",
     "text": lambda raw: b"not a table",
     "cut": lambda raw: raw[: len(raw) // 2],

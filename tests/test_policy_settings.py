@@ -62,7 +62,6 @@ def test_a_bad_number_is_refused_by_its_key(job, policy, key):
         ("fixed_tree", {"branch": 9}, "policy.branch is 9; accepted: up to 8, the ranks per depth"),
         ("fixed_tree", {"branch": 2.5}, "policy.branch is 2.5; accepted: an integer in 1..32766"),
         ("fixed_tree", {"scores": "best"}, "policy.scores is 'best'; accepted: auto, parent"),
-        ("treespark", {"branch": 9}, "policy.branch is 9; accepted: up to 8, the ranks per depth"),
         ("priced_survival", {"branch": 9}, "policy.branch is 9; accepted: up to 8, the ranks"),
         ("fixed_tree", {"widths": [2, 0]}, "policy.widths is 0; accepted: an integer in 1.."),
         ("fixed_tree", {"widths": []}, "policy.widths is []; accepted: at least one depth"),
@@ -83,6 +82,18 @@ def test_a_bad_number_is_refused_by_its_key(job, policy, key):
             "policy.branching is [2]; accepted: null with widths",
         ),
         ("pctree", {"packed_tokens": 32768}, "policy.packed_tokens is 32768; accepted: a whole"),
+        (
+            "priced_survival",
+            {"price": "dear"},
+            "policy.price is 'dear'; accepted: local, ratio, lam",
+        ),
+        ("priced_survival", {"max_step_ms": -1}, "policy.max_step_ms is -1; accepted: a number ab"),
+        (
+            "priced_survival",
+            {"tpot_ms": True},
+            "policy.tpot_ms is True; accepted: a number above 0",
+        ),
+        ("priced_survival", {"skip": 1}, "policy.skip is 1; accepted: False, True"),
         ("priced_survival", {"nodes_alone": 32767}, "policy.nodes_alone is 32767; accepted: a"),
     ],
 )

@@ -173,22 +173,7 @@ def test_sampled_drafts_need_a_temperature(lab):
         prepared(PricedSurvival(draws="sampled"), lab)
 
 
-# ---------------------------------------------------------------- settings
-
-
-@pytest.mark.parametrize(
-    ("setting", "message"),
-    [
-        ({"price": "dear"}, r"policy.price is 'dear'; accepted: local, ratio, lambda"),
-        ({"max_step_ms": -1}, r"policy.max_step_ms is -1; accepted: a number above 0"),
-        ({"tpot_ms": True}, r"policy.tpot_ms is True; accepted: a number above 0"),
-        ({"nodes": 0}, r"policy.nodes is 0"),
-        ({"skip": 1}, r"policy.skip is 1; accepted: False, True"),
-    ],
-)
-def test_bad_settings_are_refused_in_one_line(setting, message):
-    with pytest.raises(InputError, match=message):
-        PricedSurvival(**setting)
+# ---------------------------------------------------------------- temperatures
 
 
 def test_temperature_chooses_the_recording():

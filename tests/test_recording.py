@@ -313,6 +313,7 @@ REFUSALS = [
     (_replace("target_margin", lambda a: np.array([0.5, -0.25])), r"target_margin\[1\] is -0.25"),
     (_meta(temperature=1.0), "array target_hidden is missing"),
     (_meta(format="other"), "metadata format is 'other'"),
+    (_meta(splits=["report", "tuning", "calibration"]), "splits"),
     (_meta(version=2), "metadata version is 2; accepted: 1"),
     (_meta(encoding="x"), "metadata encoding is 'x'"),
     (lambda meta, arrays: meta.pop("pair"), "metadata pair is missing"),
