@@ -99,7 +99,7 @@ def random_profile(rng: np.random.Generator, batches=(1, 3), contexts=(4, 12, 30
 
 def drawn(
     kind: str,
-    lengths: tuple[int, ...],
+    lengths: tuple[int, ...] = (6, 4, 2),
     depths: int = 3,
     temperature: float = 0.0,
     seed: int = 1,

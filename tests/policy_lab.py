@@ -34,10 +34,11 @@ def make_lab(recording: Recording, profile: str = "b300", max_batch: int = 16) -
     return Lab(recording=recording, cost=cost, max_batch=max_batch, context=8192, table=table)
 
 
-def make_load(batch: int) -> Load:
-    counts = np.full(batch, 9)
-    requests = np.arange(batch)
-    return Load(0.0, batch, 0, batch, context=counts, remaining=counts, request=requests)
+def make_load(batch: int | list[int]) -> Load:
+    """Of so many requests, or of these."""
+    requests = np.arange(batch) if isinstance(batch, int) else np.array(batch)
+    counts = np.full(len(requests), 9)
+    return Load(0.0, len(counts), 0, len(counts), counts, counts, requests)
 
 
 def make_step(lab: Lab, order, anchors: np.ndarray) -> Step:

@@ -56,14 +56,6 @@ HOSTS = (
 )
 
 
-def rng(seed: int = 0) -> np.random.Generator:
-    return np.random.default_rng(seed)
-
-
-def recording_of(kind: str, lengths=(6, 4, 2), temperature: float = 0.0):
-    return drawn(kind, lengths, temperature=temperature)
-
-
 def test_published_numbers():
     """T = 8, A = (3,0,5,0,0,1,0,0), R(a) = 11 + a: 28 at best, 48 if every round takes all."""
     options = options_of([3, 0, 5, 0, 0, 1, 0, 0], lambda a: 11.0 + a, plain_s=11.0)
@@ -86,7 +78,7 @@ def test_sequences_do_not_run_into_each_other():
 
 @pytest.mark.parametrize("seed", range(20))
 def test_schedule_is_the_best_of_all(seed):
-    draws = rng(seed)
+    draws = np.random.default_rng(seed)
     count, depths = 7, 3
     round_s = draws.random((count, depths + 1)) + 0.3
     round_s[draws.random(round_s.shape) < 0.3] = np.inf
@@ -101,10 +93,10 @@ def test_schedule_is_the_best_of_all(seed):
 @pytest.mark.parametrize("order", [ChainOrder(), TREE, WHOLE], ids=["chain", "tree", "whole"])
 def test_o2_is_the_best_of_every_schedule_of_widths(order, host):
     """Costs that fall and rise with the width: every width counts, not the smallest alone."""
-    recording = recording_of("hidden")
+    recording = drawn("hidden")
     texts, table = all_texts(recording), build_order(order, recording)
     for seed in range(3):
-        profile = random_profile(rng(seed)).profile
+        profile = random_profile(np.random.default_rng(seed)).profile
         cost = StepCost(profile, host=host)
         best = best_schedule(order_options(table, texts, cost))
         for i in range(3):
@@ -130,11 +122,11 @@ def by_enumeration(table, texts, cost, span) -> float:
 @pytest.mark.parametrize("kind", ["pool", "hidden"])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_no_fixed_width_beats_the_bounds(kind, temperature):
-    recording = recording_of(kind, lengths=(30, 25, 20, 3), temperature=temperature)
+    recording = drawn(kind, lengths=(30, 25, 20, 3), temperature=temperature)
     texts = all_texts(recording)
     prefix = pool_prefix(recording, texts.anchors, 3)
     for seed, order in enumerate((ChainOrder(), TREE, BestFirstOrder(nodes=20, branch=3))):
-        cost, table = random_profile(rng(seed)), build_order(order, recording)
+        cost, table = random_profile(np.random.default_rng(seed)), build_order(order, recording)
         o2 = best_schedule(order_options(table, texts, cost)).seconds
         o3 = best_schedule(free_options(prefix, 3, 20, texts, cost)).seconds
         assert (o3 <= o2 * (1 + 1e-12)).all()
@@ -168,7 +160,7 @@ def test_breakpoints_by_hand():
 
 
 def test_breakpoints_of_an_order_that_is_not_nested():
-    recording = recording_of("pool")
+    recording = drawn("pool")
     table = build_order(WHOLE, recording)
     for anchor, widths in enumerate(breakpoints(table, np.arange(recording.num_anchors))):
         accepted = [int(table.accepted(np.array([anchor]), w)[0]) for w in (0, 1, 3)]
@@ -193,7 +185,7 @@ def test_rounds_count_what_is_left():
 
 
 def test_price_is_what_its_rounds_earn():
-    recording = recording_of("hidden", lengths=(40, 40))
+    recording = drawn("hidden", lengths=(40, 40))
     texts, cost = all_texts(recording), StepCost(find_profile("b300"))
     options = order_options(build_order(TREE, recording), texts, cost)
     price = price_of(options)
@@ -214,7 +206,7 @@ ENGINES = {
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("tree", [False, True])
 def test_prices_are_the_servers(engine, tree):
-    cost = StepCost(random_profile(rng(3)).profile, **ENGINES[engine])
+    cost = StepCost(random_profile(np.random.default_rng(3)).profile, **ENGINES[engine])
     context, ordered = np.array([2, 9, 9, 40]), np.array([5, 7, 5, 7])
     prices = lone_prices(cost, context, 6, tree=tree, ordered=ordered)
     as_verified, one = lone_prices(cost, context, 6, tree=tree), np.ones(1, np.int64)
@@ -229,9 +221,9 @@ def test_prices_are_the_servers(engine, tree):
 
 
 def test_free_nodes_are_the_path_alone_unless_more_cost_less():
-    recording = recording_of("pool", lengths=(8,))
+    recording = drawn("pool", lengths=(8,))
     texts, prefix = all_texts(recording), np.array([3, 0, 1, 2, 3, 0, 1])
-    cost = random_profile(rng(8))
+    cost = random_profile(np.random.default_rng(8))
     seconds, depths = lone_prices(cost, texts.context, 9, tree=False), 3
     options = free_options(prefix, depths, 9, texts, cost)
     for row in range(7):
@@ -246,7 +238,7 @@ def test_free_nodes_are_the_path_alone_unless_more_cost_less():
 @pytest.mark.parametrize("branch", [1, 3])
 @pytest.mark.parametrize("markov", [True, False])
 def test_pool_prefix_of_a_hidden_recording(branch, markov):
-    recording = recording_of("hidden", lengths=(20, 20))
+    recording = drawn("hidden", lengths=(20, 20))
     if not markov:
         kept = {k: v for k, v in recording.arrays.items() if not k.startswith("markov")}
         recording = replace(recording, arrays=kept)
@@ -282,7 +274,7 @@ def longest(recording, anchor: int, branch: int, markov: bool) -> int:
 
 
 def test_pool_prefix_of_a_pool_recording():
-    recording = recording_of("pool", lengths=(20, 20))
+    recording = drawn("pool", lengths=(20, 20))
     anchors = np.arange(recording.num_anchors)
     chain = build_order(ChainOrder(), recording)
     assert (pool_prefix(recording, anchors, 1) == table_prefix(chain, anchors)).all()
@@ -291,7 +283,7 @@ def test_pool_prefix_of_a_pool_recording():
 
 
 def test_texts_without_drafts_are_refused():
-    recording = recording_of("pool", lengths=(1, 4))
+    recording = drawn("pool", lengths=(1, 4))
     with pytest.raises(InputError, match="no drafted positions"):
         BoundedTexts.of(recording, np.array([0]))
     texts = BoundedTexts.of(recording, np.array([1, 0]))

@@ -12,7 +12,7 @@ from simulator.orders import ChainOrder
 from simulator.policies.batch_schedule import BatchSchedule
 from simulator.policies.sglang_adaptive import SGLangAdaptive
 from simulator.policies.smartspec import SmartSpec, draft_line, verify_line
-from simulator.policy import Load, Outcome
+from simulator.policy import Outcome
 from tests.policy_lab import chain_step, make_lab, make_load, make_recording, prepared, staircase
 from tests.synthetic import make_geometric
 
@@ -20,11 +20,6 @@ from tests.synthetic import make_geometric
 def outcome(request, accepted, width) -> Outcome:
     accepted, width = np.array(accepted), np.array(width)
     return Outcome(0.0, 0.01, bool(width.any()), np.array(request), width, accepted, accepted + 1)
-
-
-def load_of(ids, context: int = 100) -> Load:
-    counts = np.full(len(ids), context)
-    return Load(0.0, len(ids), 0, len(ids), counts, counts, np.array(ids))
 
 
 def priced(rows, drafts, **settings) -> StepCost:
@@ -83,11 +78,11 @@ def test_smartspec_maximises_goodput_on_a_line():
     1.5 / 12 = .125, 1.75 / 13 = .1346, 1.875 / 14 = .1339: k = 2.
     """
     steep = smartspec(priced([(1, 100, 1, 2.0), (1, 100, 9, 10.0)], [(1, 100, 1.0)]))
-    assert steep.plan(load_of([0])) is None
+    assert steep.plan(make_load(1)) is None
     prices = priced([(1, 100, 1, 10.0), (1, 100, 9, 18.0)], [(1, 100, 1.0)])
     for longest, chosen in ((None, 2), (2, 2), (1, 1)):
         policy = smartspec(prices, max_length=longest)
-        assert policy.plan(load_of([0])) == ChainOrder()
+        assert policy.plan(make_load(1)) == ChainOrder()
         assert policy.allocate(chain_step([[0.9] * 7])).tolist() == [chosen]
 
 
@@ -98,7 +93,7 @@ def test_smartspec_adds_up_the_requests():
     """
     policy = smartspec(priced([(1, 100, 1, 10.0), (1, 100, 9, 18.0)], [(1, 100, 1.0)]))
     policy._rates = {3: (0.9, 1.0), 4: (0.1, 1.0)}
-    policy.plan(load_of([3, 4]))
+    policy.plan(make_load([3, 4]))
     tokens = [sum(a**j for a in (0.9, 0.1) for j in range(k + 1)) for k in range(8)]
     assert tokens[1] == pytest.approx(3.0)
     assert tokens[6] == pytest.approx(6.328, abs=1e-3)
@@ -114,7 +109,7 @@ def test_smartspec_sees_steps_only_when_it_is_told_to_measure():
     prices = staircase([(4, 10.0), (8, 15.0)], draft_ms=1.0)
     for cost, chosen in (("measured", 3), ("affine", 2)):
         policy = smartspec(prices, alpha=0.6, cost=cost)
-        policy.plan(load_of([0]))
+        policy.plan(make_load(1))
         assert policy.allocate(chain_step([[0.9] * 7])).tolist() == [chosen]
 
 
@@ -123,11 +118,11 @@ def test_smartspec_averages_accepted_over_tested_tokens():
     policy = smartspec(staircase([(8, 9.0)]), weight=0.5)
     policy._usual = (1.0, 2.0)
     policy.observe(outcome([4, 9], [3, 0], [3, 3]))
-    assert policy._alphas(load_of([4, 7, 9])) == pytest.approx([2 / 2.5, 0.5, 0.5 / 1.5])
+    assert policy._alphas(make_load([4, 7, 9])) == pytest.approx([2 / 2.5, 0.5, 0.5 / 1.5])
     policy.observe(outcome([4], [0], [3]))
-    assert policy._alphas(load_of([4])) == pytest.approx([1 / 1.75])
+    assert policy._alphas(make_load([4])) == pytest.approx([1 / 1.75])
     policy.observe(outcome([4], [0], [0]))  # plain decoding says nothing
-    assert policy._alphas(load_of([4])) == pytest.approx([1 / 1.75])
+    assert policy._alphas(make_load([4])) == pytest.approx([1 / 1.75])
 
 
 def test_smartspec_starts_at_the_rate_of_the_calibration_split():

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import json
 from math import log, nan
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -27,6 +24,7 @@ from simulator.studies.claims.claims import (
     judged,
     overall,
 )
+from tests.known_servers import read_json, rows
 from tests.policy_lab import hand_step, make_lab, make_recording, prepared
 from tests.reference_orders import walked
 from tests.synthetic import make_geometric, make_hidden
@@ -214,9 +212,7 @@ def test_all_claims_of_a_recording(here, recorded, capsys, monkeypatch):
     monkeypatch.setattr(comparisons, "THETAS", (0.05,))  # fewer simulations
     assert main(words(recorded)) == 0
     printed = capsys.readouterr().out
-    with Path("out/claims.csv").open(newline="") as file:
-        lines = list(csv.DictReader(file))
-    report = json.loads(Path("out/claims.json").read_text())
+    lines, report = rows("out/claims.csv"), read_json("out/claims.json")
     names = ["2a", "2b", "3a", "3b", "3c", "4a", "4b", "4c", "5", "6a"]  # a pool at T = 0, no 64
     assert [claim["claim"] for claim in report["claims"]] == names
     for claim in report["claims"]:
@@ -231,6 +227,6 @@ def test_all_claims_of_a_recording(here, recorded, capsys, monkeypatch):
     line = next(line for line in lines if (line["claim"], line["at"]) == ("6a", "1"))
     run = ["policy=fixed_tree", f"trace={recorded}", "latency=b300", "hydra.run.dir=run"]
     assert main([*run, "max_concurrency=1", "num_prompts=64"]) == 0
-    summary = json.loads(Path("run/summary.json").read_text())
+    summary = read_json("run/summary.json")
     assert float(line["ours"]) == pytest.approx(summary["output_throughput"])
     assert float(line["ours_nodes"]) == pytest.approx(summary["draft_nodes_per_request"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import shutil
@@ -17,6 +16,7 @@ import pytest
 from simulator.cli.main import main
 from simulator.engine.fingerprint import reached, sources
 from simulator.studies.contest.entrants import read_rivals
+from tests.known_servers import read_json, rows
 
 RIVALS = "{policy:fixed_chain,grid:{length:[1,3]}},{policy:tuned_chain},{policy:autoregressive}"
 LOADS = [1, 4]
@@ -29,11 +29,6 @@ def words(recorded: str, folder: str = "out", **changes) -> list[str]:
     given = [f"tournament.{key}={value}" for key, value in node.items()]
     place = [f"trace={recorded}", f"hydra.run.dir={folder}"]
     return ["task=tournament", "policy=cast", *place, *given]
-
-
-def rows(path: Path | str) -> list[dict]:
-    with Path(path).open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def lines(folder: str) -> list[dict]:
@@ -155,7 +150,7 @@ def test_a_cell_is_what_a_plain_run_gives(played, recorded):
     load = [f"max_concurrency={row['max_concurrency']}", "num_prompts=64"]
     place = [f"trace={recorded}", "trace.domains=[chat]", "hydra.run.dir=run"]
     assert main(["policy=cast", *place, *load]) == 0
-    summary = json.loads(Path("run/summary.json").read_text())
+    summary = read_json("run/summary.json")
     assert float(row["candidate_tokens_per_s"]) == pytest.approx(summary["output_throughput"])
     nodes = float(row["candidate_nodes_per_request"])
     assert nodes == pytest.approx(summary["draft_nodes_per_request"])
