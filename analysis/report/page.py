@@ -25,7 +25,7 @@ from analysis.figures.drawing import style
 from analysis.look import in_order, look_of, natural, policy_name
 from analysis.text.notes import notes, warnings
 from analysis.text.tables import tables
-from analysis.text.validation import facts
+from analysis.text.validation import counted, facts
 from traces.common.errors import InputError
 from traces.common.table import Table
 from traces.common.yaml import load_yaml
@@ -100,16 +100,12 @@ def _summary(inputs: Inputs) -> str:
         labels = {label for one in inputs.comparisons for label in one.labels}
         loads = {load for one in inputs.comparisons for load in one.rows["load"]}
         parts.append(
-            f"{_count(len(inputs.runs), 'run')}: {_count(len(labels), 'policy', 'policies')}, "
-            f"{_count(len(loads), 'load')}, {_count(inputs.runs['seed'].nunique(), 'seed')}"
+            f"{counted(len(inputs.runs), 'run')}: {counted(len(labels), 'policy', 'policies')}, "
+            f"{counted(len(loads), 'load')}, {counted(inputs.runs['seed'].nunique(), 'seed')}"
         )
     for kind, word in ((inputs.validations, "validation"), (inputs.calibrations, "calibration")):
-        parts += [_count(len(kind), word)] if kind else []
+        parts += [counted(len(kind), word)] if kind else []
     return "; ".join(parts) + "." if parts else ""
-
-
-def _count(number: int, word: str, many: str = "") -> str:
-    return f"{number} {word if number == 1 else many or word + 's'}"
 
 
 def _setting(

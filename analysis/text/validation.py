@@ -36,7 +36,7 @@ def _row(cell: pandas.Series) -> list[str]:
     return [
         str(cell["max_concurrency"]),
         cell["policy"],
-        f"no: {_count(differing, 'request')}" if differing else "yes",
+        f"no: {counted(differing, 'request')}" if differing else "yes",
         f"{cell['output_throughput']:.1f}",
         f"{cell['output_throughput_predicted']:.1f}",
         f"{100 * cell['output_throughput_error']:+.1f}",
@@ -51,9 +51,9 @@ def facts(validation: Validation) -> list[tuple[str, str]]:
     data, found = validation.data, ahead(validation)
     fitted, summary = data["fitted_on"], data["summary"]
     live = f"{data['hardware']} ({data['device']}, {data['dtype']}), {data['packing']} packing"
-    counts = f"{_count(data['prompts'], 'prompt')}, {_count(data['repeats'], 'repeat')}"
+    counts = f"{counted(data['prompts'], 'prompt')}, {counted(data['repeats'], 'repeat')}"
     terms = [f"{name} {value * 1e6:.4g} us" for name, value in data["host"].items() if value]
-    fit = f"fitted on {_count(fitted['prompts'], 'prompt')} ({_count(fitted['runs'], 'run')})"
+    fit = f"fitted on {counted(fitted['prompts'], 'prompt')} ({counted(fitted['runs'], 'run')})"
     errors = (
         f"{name} median {100 * summary[metric]['median_abs_error']:.1f} %, worst "
         f"{100 * summary[metric]['worst_abs_error']:.1f} %"
@@ -86,8 +86,9 @@ def facts(validation: Validation) -> list[tuple[str, str]]:
     return lines
 
 
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}{'' if number == 1 else 's'}"
+def counted(number: int, word: str, many: str = "") -> str:
+    """`1 run`, `2 runs`; `many` where it is not the word with an s."""
+    return f"{number} {word if number == 1 else many or word + 's'}"
 
 
 def _order(data: Mapping[str, Any]) -> str:
