@@ -40,16 +40,12 @@ def named(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        code = number(error)
-        if code is None or disk_line(error) is None or not _is_ours(error.filename):
+        code, file = number(error), error.filename
+        parts = Path(file).parts if isinstance(file, str | os.PathLike) else ()
+        ours = file is None or any(map(_TEMPORARY.fullmatch, parts))  # known to the writer alone
+        if code is None or disk_line(error) is None or not ours:
             raise
         raise OSError(code, os.strerror(code), str(path)) from error
-
-
-def _is_ours(filename: object) -> bool:
-    """Whether nobody but the writer knows the file: it has no name, or a temporary one."""
-    parts = Path(filename).parts if isinstance(filename, str | os.PathLike) else ()
-    return filename is None or any(map(_TEMPORARY.fullmatch, parts))
 
 
 @contextmanager

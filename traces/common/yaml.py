@@ -114,10 +114,7 @@ def _refuse_tricks(text: str) -> None:
         depth -= isinstance(event, yaml.CollectionEndEvent)
         if depth > DEEPEST:
             raise ValueError(f"{_line(event)}: nested more than {DEEPEST} levels deep")
-        if isinstance(event, yaml.ScalarEvent) and _is_endless(event):
-            raise ValueError(f"{_line(event)}: a number of {len(event.value)} digits")
-
-
-def _is_endless(event: yaml.ScalarEvent) -> bool:
-    bare = event.value.lstrip("+-").replace("_", "").replace(":", "")
-    return not event.style and len(bare) > LONGEST_NUMBER and bare.isalnum() and bare[0].isdigit()
+        if isinstance(event, yaml.ScalarEvent) and not event.style:
+            bare = event.value.lstrip("+-").replace("_", "").replace(":", "")
+            if len(bare) > LONGEST_NUMBER and bare.isalnum() and bare[0].isdigit():
+                raise ValueError(f"{_line(event)}: a number of {len(event.value)} digits")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from traces.common.errors import InputError
 from traces.importers import points as point_options
@@ -24,36 +24,6 @@ LACKS = (
 )
 MOST = 10**6  # accepted tokens of a round
 _WHOLE = re.compile(r"[0-9]{1,7}")
-
-
-@dataclass(frozen=True, slots=True)
-class Walk:
-    """The rounds of the files' texts, each along its own positions."""
-
-    positions: int = 0
-    rounds: int = 0
-    accepted: int = 0  # of those rounds, not clipped at the end
-    everywhere: int = 0  # accepted over all positions
-
-    def added(self, accepted: list[int]) -> Walk:
-        """With one more text: a round at position p is followed by one at p + accepted + 1."""
-        at, rounds, total = 0, 0, 0
-        while at < len(accepted):
-            rounds, total = rounds + 1, total + accepted[at]
-            at += accepted[at] + 1
-        return Walk(
-            self.positions + len(accepted),
-            self.rounds + rounds,
-            self.accepted + total,
-            self.everywhere + sum(accepted),
-        )
-
-    def metrics(self) -> dict[str, float]:
-        return {
-            "acceptance_length": 1 + self.accepted / self.rounds,
-            "committed_round_length": self.positions / self.rounds,
-            "acceptance_length_over_positions": 1 + self.everywhere / self.positions,
-        }
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -73,16 +43,30 @@ def run(args: argparse.Namespace) -> ImportReport:
     """
     sources, stated = point_options.read_options(args)
     label = printable(args.label) or "accepted-list"
-    walk, lines = Walk(), []
-    for source in sources:
-        accepted = _read(source, 1 if args.with_bonus else 0)
-        walk = walk.added(accepted)
-        lines.append(read_line(source, counted(len(accepted), "position")))
-    facts = {"texts": len(sources), "positions": walk.positions, "rounds": walk.rounds}
+    texts = [_read(source, 1 if args.with_bonus else 0) for source in sources]
+    lengths = [length for text in texts for length in text]
+    rounds = [length for text in texts for length in _rounds(text)]
+    metrics = {
+        "acceptance_length": 1 + sum(rounds) / len(rounds),  # not clipped at the end
+        "committed_round_length": len(lengths) / len(rounds),
+        "acceptance_length_over_positions": 1 + sum(lengths) / len(lengths),
+    }
+    facts = {"texts": len(texts), "positions": len(lengths), "rounds": len(rounds)}
     file = sources[0].described["name"] if len(sources) == 1 else None
-    point = stated.added(Point(label=label, metrics=walk.metrics(), file=file, facts=facts))
+    point = stated.added(Point(label=label, metrics=metrics, file=file, facts=facts))
     lacks = (*LACKS, *point_options.load_lacks([point]))
+    read = zip(sources, texts, strict=True)
+    lines = [read_line(source, counted(len(text), "position")) for source, text in read]
     return write_points(args, stated, sources, lacks, [point], lines)
+
+
+def _rounds(accepted: list[int]) -> list[int]:
+    """Of the rounds along one text: that at p is followed by one at p + accepted + 1."""
+    at, found = 0, []
+    while at < len(accepted):
+        found.append(accepted[at])
+        at += accepted[at] + 1
+    return found
 
 
 def _read(source: InputFile, bonus: int) -> list[int]:

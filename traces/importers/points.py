@@ -130,7 +130,7 @@ class _Head(Section):
     model_config = ConfigDict(extra="ignore")
 
     format: Literal[FORMAT] = key(accepted=f"{FORMAT}, of `python -m traces import`")
-    version: whole(VERSION, VERSION)  # true is none
+    version: whole(VERSION, VERSION) = key(accepted=str(VERSION))  # true is none
     importer: Text
     source: Text
     lacks: Many[Text]

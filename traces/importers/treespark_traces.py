@@ -7,7 +7,6 @@ every round. `accepted_lens` counts the bonus token, so 1 is a round that accept
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
 
 from traces.importers import points as point_options
 from traces.importers.files import ImportReport, InputFile, counted, printable, read_line
@@ -23,30 +22,6 @@ LACKS = (
 )
 KEYS = ("tree_sizes", "accepted_lens")  # of a row
 MOST = 10**6  # nodes of a tree
-
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """Sums over the rounds of one file."""
-
-    prompts: int
-    rounds: int
-    committed: int
-    nodes: int
-    mean_by_prompt: float  # of the committed length
-    unused: frozenset[str]  # keys
-
-    def metrics(self) -> dict[str, float]:
-        """Pooled over rounds, under the names of the project's summaries where they are its own."""
-        accepted = self.committed - self.rounds
-        metrics = {
-            "acceptance_length": self.committed / self.rounds,
-            "acceptance_length_by_prompt": self.mean_by_prompt,
-            "draft_nodes_per_request": self.nodes / self.rounds,
-        }
-        if self.nodes:
-            metrics["share_verified_accepted"] = accepted / self.nodes
-        return metrics
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -69,37 +44,39 @@ def run(args: argparse.Namespace) -> ImportReport:
     sources, stated = point_options.read_options(args)
     points, lines = [], []
     for source in sources:
-        one = _read(source, 1 if args.tree_sizes == "packed" else 0)
-        point = Point(
-            label=printable(source.path.stem) or "traces",
-            metrics=one.metrics(),
-            file=source.described["name"],
-            facts={"prompts": one.prompts, "rounds": one.rounds},
-        )
-        points.append(stated.added(point))
-        what = f"{counted(one.prompts, 'prompt')}, {counted(one.rounds, 'round')}"
-        lines.append(read_line(source, what, one.unused))
+        metrics, facts, unused = _read(source, 1 if args.tree_sizes == "packed" else 0)
+        label, file = printable(source.path.stem) or "traces", source.described["name"]
+        points.append(stated.added(Point(label=label, metrics=metrics, file=file, facts=facts)))
+        what = f"{counted(facts['prompts'], 'prompt')}, {counted(facts['rounds'], 'round')}"
+        lines.append(read_line(source, what, unused))
     lacks = (*LACKS, *point_options.load_lacks(points))
     return write_points(args, stated, sources, lacks, points, lines)
 
 
-def _read(source: InputFile, root_nodes: int) -> Counts:
+def _read(source: InputFile, root_nodes: int) -> tuple[dict[str, float], dict[str, int], set[str]]:
+    """Metrics, pooled over rounds; how many prompts and rounds there are; keys not used."""
     root = source.json()
     table = root.require("rows", "a list with an object for every prompt")
-    rounds = committed = nodes = 0
-    means, unused = [], set(root.mapping()) - {"rows"}
+    sizes, lengths, means = [], [], []
+    unused = set(root.mapping()) - {"rows"}
     for row in table.entries("a list with an object for every prompt"):
-        sizes, lengths = _rounds(row, root_nodes)
+        nodes, committed = _rounds(row, root_nodes)
         unused.update(f"rows[].{key}" for key in row.mapping() if key not in KEYS)
-        rounds += len(lengths)
-        committed += sum(lengths)
-        nodes += sum(sizes)
-        if lengths:
-            means.append(sum(lengths) / len(lengths))
+        sizes += nodes
+        lengths += committed
+        if committed:
+            means.append(sum(committed) / len(committed))
+    rounds, nodes = len(lengths), sum(sizes)
     if not rounds:
         table.refuse("at least one round")
-    mean = sum(means) / len(means)
-    return Counts(len(table.value), rounds, committed, nodes, mean, frozenset(unused))
+    metrics = {
+        "acceptance_length": sum(lengths) / rounds,
+        "acceptance_length_by_prompt": sum(means) / len(means),
+        "draft_nodes_per_request": nodes / rounds,
+    }
+    if nodes:
+        metrics["share_verified_accepted"] = (sum(lengths) - rounds) / nodes
+    return metrics, {"prompts": len(table.value), "rounds": rounds}, unused
 
 
 def _rounds(row: Node, root: int) -> tuple[list[int], list[int]]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from pydantic import ConfigDict, Field
 
 from traces.common.errors import InputError
 from traces.common.files import below
 from traces.common.json import loads
+from traces.common.settings import Section, key, read, whole
 from traces.recordings.recording import Recording
 from traces.recordings.schema import MANIFEST_FORMAT, SHARED_ARRAYS, VERSION, narrowed
 
@@ -21,40 +23,38 @@ _AGREE = (
 )
 
 
+class _Manifest(Section):
+    model_config = ConfigDict(extra="ignore")
+
+    format: Literal[MANIFEST_FORMAT]
+    version: whole(VERSION, VERSION) = key(accepted=str(VERSION))
+    shards: Annotated[list[Any], Field(min_length=1)] = key(accepted="a list of file names")
+
+
 def shard_paths(path: Path) -> list[Path]:
-    """Files named by the manifest at `path`, relative to its folder; InputError if malformed."""
+    """Files named by the manifest at `path`, relative to its folder; InputError if malformed.
+
+    Links out of the folder are refused like other paths.
+    """
     try:
         manifest = loads(path.read_text(encoding="utf-8"))
     except OSError:
         raise InputError(f"{path}: no such file") from None
     except ValueError as error:
         raise InputError(f"{path}: manifest is not JSON: {error}") from None
-    manifest = manifest if isinstance(manifest, dict) else {}
-    if manifest.get("format") != MANIFEST_FORMAT:
-        raise InputError(
-            f"{path}: format is {manifest.get('format')!r:.60}, expected {MANIFEST_FORMAT!r}"
-        )
-    if manifest.get("version") != VERSION:
-        raise InputError(f"{path}: version is {manifest.get('version')!r:.60}, expected {VERSION}")
-    shards = manifest.get("shards")
-    if not isinstance(shards, list) or not shards:
-        raise InputError(f"{path}: shards is {shards!r:.60}, expected a list of file names")
-    found = [_shard(name, path) for name in shards]
-    if len({shard.resolve() for shard in found}) < len(found):
+    shards = []
+    for name in read(_Manifest, manifest, where=str(path)).shards:
+        named = isinstance(name, str) and name.endswith(".safetensors")
+        plain = named and not Path(name).is_absolute() and ".." not in Path(name).parts
+        found = below(name, path.parent) if plain else None
+        if found is None:
+            raise InputError(
+                f"{path}: shard {name!a:.60}, expected a .safetensors file below the manifest"
+            )
+        shards.append(found)
+    if len({shard.resolve() for shard in shards}) < len(shards):
         raise InputError(f"{path}: shards names a file twice")
-    return found
-
-
-def _shard(name: Any, path: Path) -> Path:
-    """The file of one entry; links out of the manifest's folder are refused like other paths."""
-    named = isinstance(name, str) and name.endswith(".safetensors")
-    plain = named and not Path(name).is_absolute() and ".." not in Path(name).parts
-    found = below(name, path.parent) if plain else None
-    if found is None:
-        shown = ascii(name)
-        shown = shown if len(shown) <= 60 else shown[:57] + "..."
-        raise InputError(f"{path}: shard {shown}, expected a .safetensors file below the manifest")
-    return found
+    return shards
 
 
 def concatenate(shards: Sequence[Recording], source: str) -> Recording:
@@ -91,11 +91,11 @@ def _join(name: str, shards: Sequence[Recording], domains: list[str]) -> np.ndar
 
 def _check_agree(first: Recording, other: Recording) -> None:
     keys = (*_AGREE, "seed") if first.temperature > 0 else _AGREE  # above 0 seeds key the draws
-    for key in keys:
-        if first.meta[key] != other.meta[key]:
+    for name in keys:
+        if first.meta[name] != other.meta[name]:
             raise InputError(
-                f"{other.source}: metadata {key} is {other.meta[key]!r}, but {first.source} has"
-                f" {first.meta[key]!r}; shards of one manifest must agree"
+                f"{other.source}: metadata {name} is {other.meta[name]!r}, but {first.source} has"
+                f" {first.meta[name]!r}; shards of one manifest must agree"
             )
     differ = sorted(set(first.arrays) ^ set(other.arrays))
     if differ:
@@ -105,13 +105,7 @@ def _check_agree(first: Recording, other: Recording) -> None:
             f"{other.source}: {other.depths} depths, but {first.source} {first.depths}"
         )
     for name in first.arrays:
-        _check_rows(name, first, other)
-
-
-def _check_rows(name: str, first: Recording, other: Recording) -> None:
-    mine, theirs = first[name], other[name]
-    same = mine.shape[1:] == theirs.shape[1:] and mine.dtype == theirs.dtype
-    if name in SHARED_ARRAYS:
-        same = same and np.array_equal(mine, theirs)
-    if not same:
-        raise InputError(f"{other.source}: array {name} does not match that of {first.source}")
+        mine, theirs = first[name], other[name]
+        same = mine.shape[1:] == theirs.shape[1:] and mine.dtype == theirs.dtype
+        if not same or (name in SHARED_ARRAYS and not np.array_equal(mine, theirs)):
+            raise InputError(f"{other.source}: array {name} does not match that of {first.source}")

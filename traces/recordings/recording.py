@@ -61,14 +61,13 @@ class Recording:
     @property
     def depths(self) -> int:
         """D: draft depths at every anchor, and lookahead tokens after every sequence."""
-        return self.memo("depths", self._depths)
 
-    def _depths(self) -> int:
-        behind = len(self.arrays["tokens"]) - self._num_recorded_tokens()
-        return behind // max(self.num_sequences, 1)
+        def compute() -> int:
+            arrays = self.arrays
+            recorded = int(arrays["prompt_len"].sum()) + int(arrays["output_len"].sum())
+            return (len(arrays["tokens"]) - recorded) // max(self.num_sequences, 1)
 
-    def _num_recorded_tokens(self) -> int:
-        return int(self.arrays["prompt_len"].sum()) + int(self.arrays["output_len"].sum())
+        return self.memo("depths", compute)
 
     @property
     def encoding(self) -> str:

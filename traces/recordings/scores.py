@@ -28,16 +28,12 @@ def rank_tokens(logq: np.ndarray, top: int | None = None) -> tuple[np.ndarray, n
     if keep == vocab:
         order = np.argsort(-logq, axis=1, kind="stable")
     else:
-        order = np.stack([_top_of_row(row, keep) for row in logq]) if len(logq) else None
-        order = np.empty((0, keep), dtype=np.int64) if order is None else order
+        order = np.empty((len(logq), keep), dtype=np.int64)
+        for row, best in zip(logq, order, strict=True):
+            threshold = np.partition(row, vocab - keep)[vocab - keep]
+            tied = np.flatnonzero(row >= threshold)  # ascending ids: a stable sort breaks ties
+            best[:] = tied[np.argsort(-row[tied], kind="stable")][:keep]
     return order, np.take_along_axis(logq, order, axis=1)
-
-
-def _top_of_row(row: np.ndarray, keep: int) -> np.ndarray:
-    """The `keep` best of one row; every token tied with the last is a candidate."""
-    threshold = np.partition(row, len(row) - keep)[len(row) - keep]
-    candidates = np.flatnonzero(row >= threshold)  # ascending ids, so the stable sort breaks ties
-    return candidates[np.argsort(-row[candidates], kind="stable")][:keep]
 
 
 def _float64(recording: Recording, name: str) -> np.ndarray:
