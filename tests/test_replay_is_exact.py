@@ -121,14 +121,6 @@ def random_sixth(recording: Recording) -> Recording:
     return build_recording(recording.meta, arrays, f"a sixth of {recording.source}")
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """A whole run, and the order of each of its steps."""
-
-    facts: Facts
-    orders: list[Order | None]
-
-
 @dataclass(frozen=True, eq=False)
 class Case:
     """A recording, its raw scores, the chosen anchors; tables, policies, runs as asked for."""
@@ -174,13 +166,13 @@ class Case:
         report = self.recording.sequences_of("report")
         return Job({}, settings, self.recording, report, self.cost, policy, self.table)
 
-    def run(self, name: str) -> Run:
+    def run(self, name: str) -> tuple[Facts, list[Order | None]]:
+        """A whole run, and the order of each of its steps."""
         if name not in self.runs:
             policy, _ = self.fitted(name)
             orders, plan = [], policy.plan
             policy.plan = lambda load: orders.append(plan(load)) or orders[-1]
-            facts = simulate(self.job(policy, CLIENTS, REQUESTS))
-            self.runs[name] = Run(facts, orders)
+            self.runs[name] = simulate(self.job(policy, CLIENTS, REQUESTS)), orders
         return self.runs[name]
 
     def load(self, anchors: np.ndarray, requests: np.ndarray, time_s=0.0, queued=0) -> Load:
@@ -318,14 +310,14 @@ def engine_tokens(case: Case, table: OrderTable | None, anchor: int, width: int)
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_runs_commit_the_recorded_continuation(case, name):
-    run = case.run(name)
-    rounds, requests = run.facts.rounds, run.facts.requests
-    assert (run.facts.steps["batch"].max(), run.facts.steps["batch"].min()) == (CLIENTS, 1)
+    facts, orders = case.run(name)
+    rounds, requests = facts.rounds, facts.requests
+    assert (facts.steps["batch"].max(), facts.steps["batch"].min()) == (CLIENTS, 1)
 
     text = [[] for _ in range(REQUESTS)]  # outputs 1 on, prefill emits output 0
     keys = ("step", "request", "anchor", "width", "accepted", "committed")
     for step, request, anchor, width, accepted, committed in zip(*(rounds[k] for k in keys)):
-        table = None if run.orders[step] is None else case.table(run.orders[step])
+        table = None if orders[step] is None else case.table(orders[step])
         tokens = engine_tokens(case, table, anchor, width)
         assert len(tokens) == accepted + 1
         text[request] += tokens[:committed]
@@ -338,7 +330,7 @@ def test_runs_commit_the_recorded_continuation(case, name):
 @only_synthetic
 @pytest.mark.parametrize("name", POLICIES)
 def test_every_round_of_a_run_is_that_of_explicit_trees(case, name):
-    facts, reference = case.run(name).facts, case.reference(name)
+    (facts, _), reference = case.run(name), case.reference(name)
     for step in range(0, len(facts.steps["step"]), EVERY if name in SLOW else 1):
         rows = facts.rounds["step"] == step
         line = {key: column[step] for key, column in facts.steps.items()}

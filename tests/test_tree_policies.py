@@ -67,6 +67,11 @@ def test_caddtree_stops_at_the_first_node_that_does_not_pay():
     # by hand: 1.9 / 11.5 > 1 / 11 but 1.92 / 12 < 1.9 / 11.5; 1.01 / 11.5 < 1 / 11;
     # 1.5 / 11.5, 1.9 / 12 both rise, then nothing is left
     assert expected[1:] == [1, 0, 2]
+    # 1 / 11 at none; one node of survival .5 / 11 gives (1 + 1 / 22) / 11.5 = 1 / 11 exactly
+    policy = prepared(CaDDTree(nodes=1), lab_of(make_recording("pool"), LineCost()))
+    for survival, width in ((0.5 / 11 - 1e-6, 0), (0.5 / 11 + 1e-6, 1)):
+        assert policy.allocate(hand_step([(survival,)], 1000, LineCost())).tolist() == [width]
+    assert policy.near_threshold == 2
 
 
 def test_caddtree_is_linear_in_context_and_clamped():
@@ -79,14 +84,6 @@ def test_caddtree_is_linear_in_context_and_clamped():
     assert policy.allocate(step).tolist() == expected
     assert expected[0] == expected[1]
     assert expected[4] == expected[5]
-
-
-def test_caddtree_equal_rates_stop():
-    # 1 / 11 at none; one node of survival .5 / 11 gives (1 + 1 / 22) / 11.5 = 1 / 11 exactly
-    policy = prepared(CaDDTree(nodes=1), lab_of(make_recording("pool"), LineCost()))
-    for survival, width in ((0.5 / 11 - 1e-6, 0), (0.5 / 11 + 1e-6, 1)):
-        assert policy.allocate(hand_step([(survival,)], [1000], LineCost())).tolist() == [width]
-    assert policy.near_threshold == 2
 
 
 def test_caddtree_quirks_read_the_curve_one_token_low():
