@@ -30,12 +30,9 @@ def runs(recorded, tmp_path_factory) -> Path:
 
 
 def one_run(runs: Path, name: str, concurrency: int, seed: int = 0) -> Path:
-    for path in (runs / name / "closed").iterdir():
-        if path.is_dir():
-            data = summary(path)
-            if (data["max_concurrency"], data["seed"]) == (concurrency, seed):
-                return path
-    raise AssertionError("no such run")
+    paths = [path for path in (runs / name / "closed").iterdir() if path.is_dir()]
+    keys = [(one["max_concurrency"], one["seed"]) for one in map(summary, paths)]
+    return paths[keys.index((concurrency, seed))]
 
 
 def paired(capsys, *words) -> list[dict]:
@@ -148,9 +145,9 @@ def test_ratio_by_hand(runs, capsys, tmp_path):
 
 def test_what_differs_is_refused(runs, capsys, tmp_path):
     a, model = one_run(runs, "chain4", 2, 0), one_run(runs, "chain1", 2, 0)
-    assert "differ in seed: 0 and 1" in refused(capsys, "paired", a, one_run(runs, "chain1", 2, 1))
-    other = one_run(runs, "chain1", 5, 0)
-    assert "differ in max_concurrency: 2 and 5" in refused(capsys, "paired", a, other)
+    for load, seed, said in ((2, 1, "seed: 0 and 1"), (5, 0, "max_concurrency: 2 and 5")):
+        other = one_run(runs, "chain1", load, seed)
+        assert f"differ in {said}" in refused(capsys, "paired", a, other)
     for node, key, value in (
         ("trace", "content_hash", "0" * 64),
         ("trace", "domains", ["code"]),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, groupby
@@ -342,11 +342,11 @@ def _table(rows: Sequence[PairedRow], differs: str, args: argparse.Namespace) ->
     data = pair.a.data
     split = f" ({data['trace']['split']} split)" if data["trace"].get("split") else ""
     where = f"{data['trace']['recording']}{split} on {data['latency']['profile']}"
-    loads, lines, notes = [row.pairs[0].load for row in rows], [], []
-    for row, (load, requests) in zip(rows, loads, strict=True):
+    alike, lines, notes = Counter(row.pairs[0].load[0] for row in rows), [], []
+    for row in rows:
+        load, requests = row.pairs[0].load
         # With the number of requests where rows differ in nothing else.
-        alike = sum(other == load for other, _ in loads)
-        title = load.title if alike == 1 else f"{load.title}, {requests} requests"
+        title = load.title if alike[load] == 1 else f"{load.title}, {requests} requests"
         lines.append([title, *_cells(row)])
         if row.left_out:
             asked = sum(len(pair.served) for pair in row.pairs)
@@ -388,9 +388,7 @@ def _cells(row: PairedRow) -> list[str]:
 
 
 def _range(one: Interval, digits: int) -> str:
-    if one.low is None or one.high is None:
-        return "-"
-    return f"{one.low:.{digits}f} to {one.high:.{digits}f}"
+    return "-" if one.low is None else f"{one.low:.{digits}f} to {one.high:.{digits}f}"
 
 
 def _record(row: PairedRow, differs: str, metric: str) -> dict[str, Any]:

@@ -233,16 +233,12 @@ def _draw_pareto(setting: Setting, spots: pandas.DataFrame, per_gpu: bool) -> Fi
     drawing.draw_lines(axes, spots, setting.look)
     drawing.log_axis(axes, "y", spots["y"])
     drawing.log_axis(axes, "x", spots["x"], ratio=20.0)
-    _name_loads(axes, best)
-    axes.set_xlabel("tokens/s/user (1000 / median TPOT in ms)")
-    axes.set_ylabel("tokens/s/GPU" if per_gpu else "tokens/s (whole server)")
-    return drawing.finish(figure, [spots], setting.look, setting.remarks(spots["hollow"]))
-
-
-def _name_loads(axes: Axes, best: pandas.DataFrame) -> None:
-    """Write the load beside each point of the frontier, above and to the right of everything."""
+    # The load beside each point of the frontier, above and to the right of everything.
     rim = [withStroke(linewidth=1.4, foreground="white")]  # to be read across lines
     text = {"textcoords": "offset points", "fontsize": SMALL, "color": "0.25", "zorder": 6}
     for spot in best.drop_duplicates("place").itertuples():
         place = (spot.x, spot.y)
         axes.annotate(f"{spot.place:g}", place, xytext=(3.5, 2.5), path_effects=rim, **text)
+    axes.set_xlabel("tokens/s/user (1000 / median TPOT in ms)")
+    axes.set_ylabel("tokens/s/GPU" if per_gpu else "tokens/s (whole server)")
+    return drawing.finish(figure, [spots], setting.look, setting.remarks(spots["hollow"]))

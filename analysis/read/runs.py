@@ -45,8 +45,6 @@ Rate = Annotated[
     BeforeValidator(lambda value: float("inf") if value == "inf" else value),
 ]
 Budget = Annotated[str, Field(pattern=r"^\d+$")]
-
-
 _Trace = node(recording=Text, content_hash=Text, temperature=MaybeNumber, domains=list[str] | None)
 _Latency = node(profile=Text, content_hash=Text | None, num_gpus=Positive | None)
 _Window = node(kind=Text | None, start_s=MaybeNumber, end_s=MaybeNumber, requests=Count | None)
