@@ -69,7 +69,20 @@ def _parser() -> argparse.ArgumentParser:
     validate = commands.add_parser("validate", help="check recordings, one line for each")
     validate.add_argument("files", metavar="FILE", nargs="+")
     validate.set_defaults(run=_validate)
-    _add_import(commands)
+    importing = commands.add_parser(
+        "import",
+        help="turn a file of another program into one of this project's",
+        description="Turn files of other programs into recordings, latency profiles or measured "
+        "points. What the source lacks is printed and goes with the result.",
+    )
+    formats = importing.add_subparsers(dest="format", metavar="FORMAT", required=True)
+    for name, module in FORMATS.items():
+        own = formats.add_parser(name, help=module.HELP, description=module.__doc__)
+        own.add_argument("files", metavar="FILE", nargs="+", type=Path)
+        ending = _OUT.get(name, ".json")
+        own.add_argument("--out", required=True, type=Path, help=f"path that ends in {ending}")
+        module.add_arguments(own)
+        own.set_defaults(run=_import)
     return parser
 
 
@@ -92,24 +105,6 @@ def _validate(args: argparse.Namespace) -> int:
             print(f"error: {printable(str(error))}", file=sys.stderr)
             status = 2
     return status
-
-
-def _add_import(commands: argparse._SubParsersAction) -> None:
-    """The command `import` with a parser for every format."""
-    parser = commands.add_parser(
-        "import",
-        help="turn a file of another program into one of this project's",
-        description="Turn files of other programs into recordings, latency profiles or measured "
-        "points. What the source lacks is printed and goes with the result.",
-    )
-    formats = parser.add_subparsers(dest="format", metavar="FORMAT", required=True)
-    for name, module in FORMATS.items():
-        own = formats.add_parser(name, help=module.HELP, description=module.__doc__)
-        own.add_argument("files", metavar="FILE", nargs="+", type=Path)
-        ending = _OUT.get(name, ".json")
-        own.add_argument("--out", required=True, type=Path, help=f"path that ends in {ending}")
-        module.add_arguments(own)
-        own.set_defaults(run=_import)
 
 
 def _import(args: argparse.Namespace) -> int:

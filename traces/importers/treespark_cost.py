@@ -9,7 +9,7 @@ import argparse
 
 from traces.common.errors import InputError
 from traces.importers import profile as profile_options
-from traces.importers.files import ImportReport, InputFile, counted, read_line, read_sources
+from traces.importers.files import ImportReport, counted, read_line, read_sources
 from traces.importers.profile import Times, checked_count
 from traces.profiles.tables import DraftRow, VerifyRow
 
@@ -36,7 +36,11 @@ def run(args: argparse.Namespace) -> ImportReport:
         raise InputError(f"{sources[1].path}: a second file; accepted: one cost model a profile")
     profile_options.check_options(args, sources)
     context = checked_count("--context", args.context)
-    verify = _read(sources[0], context)
+    verify = [
+        VerifyRow(batch, context, batch * packed, node.ms(), captured=False)
+        for batch, by_packed in sources[0].json().by_size("a batch")
+        for packed, node in by_packed.by_size("packed tokens per request")
+    ]
     batches = sorted({row.batch for row in verify})
     draft = profile_options.draft_option(args.draft_ms, batches)
     lacks = ["draft times (given by --draft-ms)", "prefill times", "host work"]
@@ -47,11 +51,3 @@ def run(args: argparse.Namespace) -> ImportReport:
     written = profile_options.write(args, sources, times)
     what = f"{counted(len(verify), 'verify time')} at {counted(len(batches), 'batch', 'batches')}"
     return ImportReport((read_line(sources[0], what),), times.lacks, written)
-
-
-def _read(source: InputFile, context: int) -> list[VerifyRow]:
-    return [
-        VerifyRow(batch, context, batch * packed, node.ms(), captured=False)
-        for batch, by_packed in source.json().by_size("a batch")
-        for packed, node in by_packed.by_size("packed tokens per request")
-    ]

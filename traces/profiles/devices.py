@@ -12,7 +12,7 @@ import yaml
 
 from traces.common.errors import InputError, bare, refusal
 from traces.common.settings import S, Section, above, read, whole
-from traces.profiles.header import DTYPE_BYTES, ProfileHeader
+from traces.profiles.header import DTYPE_BYTES
 from traces.profiles.profile import LatencyProfile
 
 _HERE = Path(__file__).parent
@@ -123,7 +123,11 @@ def suspicious(profile: LatencyProfile) -> str | None:
     header leaves parameters, dtype or bandwidth open (that of a known device is looked up).
     """
     header = profile.header
-    bandwidth_gb_s, bytes_each = _bandwidth_gb_s(header), DTYPE_BYTES.get(header.dtype)
+    bandwidth_gb_s, bytes_each = header.device.bandwidth_gb_s, DTYPE_BYTES.get(header.dtype)
+    if bandwidth_gb_s is None:  # that of the known device whose name the header's holds
+        hardware, gpus = _words(header.hardware), known("gpus.yaml").items()
+        found = (gpu["bandwidth_gb_s"] for name, gpu in gpus if _words(name) <= hardware)
+        bandwidth_gb_s = max(found, default=None)
     if bandwidth_gb_s is None or bytes_each is None:
         return None
     target_b, drafter_b = header.model_shape.active_params_b, header.drafter.params_b
@@ -144,16 +148,6 @@ def suspicious(profile: LatencyProfile) -> str | None:
                 f"{gpus}{bandwidth_gb_s:g} GB/s; are the times in ms?"
             )
     return None
-
-
-def _bandwidth_gb_s(header: ProfileHeader) -> float | None:
-    """Of one device: the header's, else that of the known device whose name it holds."""
-    stated = header.device.bandwidth_gb_s
-    if stated is not None:
-        return stated
-    hardware, gpus = _words(header.hardware), known("gpus.yaml").items()
-    found = (gpu["bandwidth_gb_s"] for name, gpu in gpus if _words(name) <= hardware)
-    return max(found, default=None)
 
 
 def _words(name: str) -> set[str]:
