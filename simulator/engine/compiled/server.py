@@ -319,17 +319,16 @@ class Chunk:
         """
         events, ended = self.events, int(state[FINISHED] - state[OLD_FINISHED])
         admitted = np.arange(state[OLD_ADMITTED], state[ADMITTED])
-        if len(admitted):
-            arrived = (
-                events.arrival_s[: len(admitted)] if arrival_s is None else arrival_s[admitted]
-            )
-            ledger.times("arrival_s", admitted, arrived)
+        count = len(admitted)
+        if count:  # copies, as what a ledger keeps of a view is the whole array
+            own = events.arrival_s[:count].copy() if arrival_s is None else arrival_s[admitted]
+            ledger.times("arrival_s", admitted, own)
             for name in ("admitted_s", "first_token_s"):
-                ledger.times(name, admitted, getattr(events, name)[: len(admitted)])
+                ledger.times(name, admitted, getattr(events, name)[:count].copy())
         if state[STEPS]:
             ledger.block(_columns(self.steps, state[STEPS]), _columns(self.rounds, state[ROUNDS]))
         if ended:
-            ledger.times("finish_s", events.finished[:ended], events.finish_s[:ended])
+            ledger.times("finish_s", events.finished[:ended].copy(), events.finish_s[:ended].copy())
 
 
 def _columns(table: Steps | Rounds, count: int) -> dict[str, np.ndarray]:
