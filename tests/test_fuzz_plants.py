@@ -159,7 +159,7 @@ GUTTED = [
     ("steps", "traces.common.columns._check", _nothing),
     ("compare", "analysis.read.runs.check_summary", _nothing),
     ("reliability", "analysis.read.calibrations.check_map", _nothing),
-    ("validation", "analysis.read.validations._check_error", _nothing),
+    ("validation", "analysis.read.validations._ROUNDING", float("inf")),
     ("store of a study", "simulator.studies.store._schema", _any_result),
     ("import cast-rounds", "traces.importers.cast_log._loaded", _unsafe_torch),
 ]

@@ -22,17 +22,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from tests.fuzz.cases import (
-    ACCEPTED,
-    FAULT,
-    MOST_BYTES,
-    MOST_S,
-    REFUSED,
-    Bench,
-    Outcome,
-    Target,
-    limit_memory,
-)
+from tests.fuzz import cases
+from tests.fuzz.cases import ACCEPTED, FAULT, MOST_BYTES, REFUSED, Bench, Outcome, Target
 
 ENOUGH = 100  # cases of a target, of which some are accepted and some refused
 STILL_S = 300.0  # without a word from the process, on a clock: it waits for something
@@ -53,42 +44,27 @@ def targets() -> list[Target]:
     return [*found, *imports.TARGETS, *live.TARGETS]
 
 
-class Player:
-    """Plays cases in this process."""
-
-    def __init__(self, folder: Path, seed: int) -> None:
-        self._folder, self._seed, self._targets = folder, seed, targets()
-        self._benches: dict[int, Bench] = {}
-
-    def play(self, case: int) -> tuple[str, Outcome]:
-        """The name of the case's target, and what came of it."""
-        import numpy as np
-
-        at = case % len(self._targets)
-        target = self._targets[at]
-        if at not in self._benches:
-            self._benches[at] = Bench(target, self._folder / str(at))
-        return target.name, self._benches[at].play(np.random.default_rng([self._seed, case]))
-
-
 def _child(first: int, last: int, seed: int) -> None:
     """Play cases and write a line of JSON before (its number) and after each (its outcome)."""
-    limit_memory()
+    import numpy as np
+
+    cases.limit_memory()
     words, sys.stdout = sys.stdout, sys.stderr
-    with tempfile.TemporaryDirectory() as name:
-        player = Player(Path(name), seed)
+    found, benches = targets(), {}
+    with tempfile.TemporaryDirectory() as folder:
         for case in range(first, last):
             print(json.dumps({"case": case}), file=words, flush=True)
             started = time.process_time()
+            target = found[case % len(found)]
             try:
-                target, outcome = player.play(case)
+                if target.name not in benches:
+                    benches[target.name] = Bench(target, Path(folder, str(len(benches))))
+                outcome = benches[target.name].play(np.random.default_rng([seed, case]))
             except MemoryError:
-                target, outcome = "?", Outcome(FAULT, f"more than {MOST_BYTES >> 20} MiB")
-            line = {"case": case, "target": target, "kind": outcome.kind, "text": outcome.text}
-            line |= {
-                "seconds": time.process_time() - started,
-                "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-            }
+                outcome = Outcome(FAULT, f"more than {MOST_BYTES >> 20} MiB")
+            line = {"case": case, "target": target.name, "kind": outcome.kind, "text": outcome.text}
+            line["seconds"] = time.process_time() - started
+            line["peak"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
             print(json.dumps(line), file=words, flush=True)
 
 
@@ -168,7 +144,7 @@ def main(argv: list[str] | None = None) -> int:
     played = sum(map(Counter.total, counts.values()))
     print(
         f"{played} cases, {len(faults)} faults, seed {args.seed}; slowest {slowest[0]:.1f} s, case "
-        f"{slowest[1]} (reading may take {MOST_S:g} s), at most {peak >> 20} MiB"
+        f"{slowest[1]} (reading may take {cases.MOST_S:g} s), at most {peak >> 20} MiB"
     )
     return 1 if faults else 0
 
