@@ -32,16 +32,23 @@ RESULT = {  # of vLLM's serving benchmark
 
 
 def imported(format_name: str, content, *words: str, name="in.json", out="points.json") -> int:
-    """Exit status of importing `content`, a text or what JSON holds."""
-    text = content if isinstance(content, str) else json.dumps(content)
-    Path(name).write_text(text, encoding="utf-8")
+    """Exit status of importing `content`, a text or what JSON or a file of torch holds."""
+    if name.endswith(".pt"):
+        import torch
+
+        torch.save(content, name)
+    else:
+        text = content if isinstance(content, str) else json.dumps(content)
+        Path(name).write_text(text, encoding="utf-8")
     return main(["import", format_name, name, "--out", out, *words])
 
 
-def refusal(capsys, format_name: str, content, *words: str, out="points.json") -> str:
+def refusal(
+    capsys, format_name: str, content, *words: str, name="in.json", out="points.json"
+) -> str:
     """The one line that refuses `content`; nothing is left but the source."""
-    before = set(Path().iterdir()) | {Path("in.json")}
-    assert imported(format_name, content, *words, out=out) == 2
+    before = set(Path().iterdir()) | {Path(name)}
+    assert imported(format_name, content, *words, name=name, out=out) == 2
     printed, err = capsys.readouterr()
     assert printed == ""
     assert set(Path().iterdir()) == before

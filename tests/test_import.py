@@ -21,15 +21,18 @@ def python(code: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "module",
+    ("module", "without"),
     [
-        "simulator",
-        "simulator.engine.run, simulator.studies, simulator.cli.main",
-        "real_runner.validating.report",
+        ("simulator", ()),
+        ("simulator.engine.run, simulator.studies, simulator.cli.main", ()),
+        ("real_runner.validating.report", ()),
+        ("traces", ("traces.importers", "simulator")),
+        ("traces.app", ("simulator", "real_runner")),
+        ("traces.workloads", ("simulator",)),
     ],
 )
-def test_nothing_heavy_is_loaded(module):
+def test_nothing_heavy_is_loaded(module, without):
     loaded = python(f"import {module}, sys; print(*sys.modules)").split()
     assert module.partition(",")[0] in loaded
-    assert not {"analysis", *HEAVY} & set(loaded)
+    assert not {"analysis", *HEAVY, *without} & set(loaded)
     assert "numba" not in loaded  # only where a table must be built

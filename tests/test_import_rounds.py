@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from simulator.cli.main import main as simulate
+from tests import importing
 from traces.__main__ import main
 from traces.recordings.files import read_recording
 
@@ -37,22 +38,15 @@ def rounds() -> list[dict]:
     ]
 
 
-def imported(content, *words: str, name: str = "gsm8k.pt") -> int:
-    torch.save(content, name)
-    return main(["import", "cast-rounds", name, "--out", "log.safetensors", *words])
+FILES = {"name": "gsm8k.pt", "out": "log.safetensors"}
+
+
+def imported(content, *words: str) -> int:
+    return importing.imported("cast-rounds", content, *words, **FILES)
 
 
 def refusal(capsys, content, *words: str) -> str:
-    """The one line that refuses `content`; nothing is left but the source."""
-    before = set(Path().iterdir()) | {Path("gsm8k.pt")}
-    assert imported(content, *words) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert set(Path().iterdir()) == before
-    (line,) = err.splitlines()
-    assert line.startswith("error: gsm8k.pt: ") or words
-    assert "accepted" in line
-    return line
+    return importing.refusal(capsys, "cast-rounds", content, *words, **FILES)
 
 
 def test_scores_are_log_softmax_over_the_candidates_kept(here):
@@ -65,8 +59,7 @@ def test_scores_are_log_softmax_over_the_candidates_kept(here):
 
 
 def test_pools_are_sorted_and_ties_stay_in_the_files_order(here):
-    logits = torch.tensor([[0.0, 2.0, 1.0, 2.0]])
-    log = {"top_idx": torch.tensor([[5, 6, 7, 8]]), "top_val": logits}
+    log = {"top_idx": torch.tensor([[5, 6, 7, 8]]), "top_val": torch.tensor([[0.0, 2.0, 1.0, 2.0]])}
     assert imported([log | {"realized": [7], "accepted": 0}]) == 0
     assert read_recording("log.safetensors")["pool_token"].tolist() == [[[6, 8, 7, 5]]]
 
@@ -240,7 +233,7 @@ def test_malformed_rounds_are_named(here, capsys):
         "round 1: accepted is True": changed(accepted=True),
     }
     for start, content in cases.items():
-        assert f"gsm8k.pt: {start}" in refusal(capsys, content), start
+        assert refusal(capsys, content).startswith(f"error: gsm8k.pt: {start}"), start
     missing = a_round(20, [20], 1)
     del missing["realized"]
     assert "round 0: realized is missing" in refusal(capsys, [missing])

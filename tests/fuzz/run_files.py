@@ -115,12 +115,11 @@ def _bounds() -> bytes:
     return json.dumps(head | {key: run[key] for key in ("trace", "latency")}).encode()
 
 
-def make_runs(folder: Path, *names: str) -> None:
+def make_runs(folder: Path) -> None:
     for name, data in files_of_runs().items():
-        if not names or name in names:
-            path = folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
 
 
 def make_points(folder: Path) -> None:
