@@ -15,7 +15,7 @@ from traces.common.errors import InputError
 from traces.importers import profile as profile_options
 from traces.importers.files import ImportReport, InputFile, counted, read_line, read_sources
 from traces.importers.node import Node, is_number
-from traces.importers.profile import Times, checked_count
+from traces.importers.profile import checked_count
 from traces.profiles.tables import DraftRow, VerifyRow
 
 HELP = "CAST's latency probes (JSON), single or batched -> a latency profile, NAME.csv"
@@ -59,13 +59,25 @@ def run(args: argparse.Namespace) -> ImportReport:
     profile_options.check_options(args, sources)
     context = checked_count("--context", args.context, MOST_PREFIX)
     probes = [_read(source, args.layout, context) for source in sources]
-    times, lines = _times(probes, args.draft_ms, context), []
+    lines = []
     for one in probes:
         kind = "batched, keys are draft nodes (packed tokens less 1)" if one.batched else "single"
         found = counted(len(one.verify), "verify time"), counted(len(one.draft), "draft time")
         lines.append(read_line(one.source, f"{kind}: {', '.join(found)}", one.unused))
-    written = profile_options.write(args, sources, times)
-    return ImportReport(tuple(lines), times.lacks, written)
+    verify = [row for probe in probes for row in probe.verify]
+    draft = [row for probe in probes for row in probe.draft]
+    without = [row.batch for probe in probes if not probe.draft for row in probe.verify]
+    given = profile_options.draft_option(args.draft_ms, sorted(set(without)) or [1])
+    if given is not None:
+        prefix = context or min(row.kv_prefix_tokens for row in verify)
+        draft += [DraftRow(batch, prefix, ms) for batch, ms in given.items()]
+    if not draft:
+        raise InputError(
+            f"{sources[0].path}: no draft times (draft_ms); accepted: a probe that has them, "
+            "or --draft-ms MS or BATCH:MS,..."
+        )
+    lacks = _lacks(verify, draft, given is not None)
+    return profile_options.write(args, sources, verify, draft, lacks, lines)
 
 
 def _read(source: InputFile, layout: str, context: int | None) -> Probe:
@@ -106,22 +118,6 @@ def _by_size_or_one(node: Node | None, what: str, size: int, most: int) -> list[
     if node is None or is_number(node.value):
         return [] if node is None else [(size, node)]
     return list(node.by_size(what, most=most))
-
-
-def _times(probes: Sequence[Probe], option: str | None, context: int | None) -> Times:
-    verify = [row for probe in probes for row in probe.verify]
-    draft = [row for probe in probes for row in probe.draft]
-    without = [row.batch for probe in probes if not probe.draft for row in probe.verify]
-    given = profile_options.draft_option(option, sorted(set(without)) or [1])
-    if given is not None:
-        prefix = context or min(row.kv_prefix_tokens for row in verify)
-        draft += [DraftRow(batch, prefix, ms) for batch, ms in given.items()]
-    if not draft:
-        raise InputError(
-            f"{probes[0].source.path}: no draft times (draft_ms); accepted: a probe that has them, "
-            "or --draft-ms MS or BATCH:MS,..."
-        )
-    return Times(verify, draft, tuple(_lacks(verify, draft, given is not None)))
 
 
 def _lacks(verify: Sequence[VerifyRow], draft: Sequence[DraftRow], given: bool) -> list[str]:

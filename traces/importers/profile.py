@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 
 from traces.common.errors import InputError
 from traces.common.json import first_twice
-from traces.importers.files import InputFile, check_out, printable
+from traces.importers.files import ImportReport, InputFile, check_out, printable
 from traces.importers.node import MOST_MS
 from traces.profiles.tables import DraftRow, VerifyRow
 from traces.profiles.write import ENDINGS, write_profile
@@ -18,32 +17,30 @@ _DIMENSIONS = ("batch", "kv_prefix_tokens")
 _TEXTS = ("hardware", "model", "dtype", "attention", "timing", "source", "license")
 
 
-@dataclass(frozen=True, slots=True)
-class Times:
-    """What the sources hold, with what they lack."""
-
-    verify: Sequence[VerifyRow]
-    draft: Sequence[DraftRow]
-    lacks: tuple[str, ...]
-
-
-def write(args: argparse.Namespace, sources: Sequence[InputFile], times: Times) -> tuple[Path, ...]:
-    """Write the profile whose header the command line gives; returns the files' paths.
+def write(
+    args: argparse.Namespace,
+    sources: Sequence[InputFile],
+    verify: Sequence[VerifyRow],
+    draft: Sequence[DraftRow],
+    lacks: Sequence[str],
+    lines: Iterable[str],
+) -> ImportReport:
+    """Write the profile whose header the command line gives; `lines`: what was read.
 
     Raises:
         InputError: a size that two sources have, or a path that cannot be written to.
     """
-    for name, rows in (("verify", times.verify), ("draft", times.draft)):
+    for name, rows in (("verify", verify), ("draft", draft)):
         twice = first_twice(map(_size, rows))
         if twice is not None:
             raise InputError(
                 f"{args.out}: two {name} times for batch, KV prefix and packed tokens {twice}; "
                 "accepted: every size once in all files and options"
             )
-    most, lacks = args.captured_up_to or 0, "; ".join(times.lacks)
-    captured = [replace(row, captured=row.packed_tokens_total <= most) for row in times.verify]
+    most, lacking = args.captured_up_to or 0, "; ".join(lacks)
+    captured = [replace(row, captured=row.packed_tokens_total <= most) for row in verify]
     graphs = sorted({row.packed_tokens_total for row in captured if row.captured})
-    rows = [*times.verify, *times.draft]
+    rows = [*verify, *draft]
     values = {name: {getattr(row, name) for row in rows} for name in _DIMENSIONS}
     described = (source.described for source in sources)
     files = "; ".join(f"{one['name']} (sha256 {one['sha256']})" for one in described)
@@ -53,11 +50,12 @@ def write(args: argparse.Namespace, sources: Sequence[InputFile], times: Times) 
         "graph_sizes": graphs,
         "fixed": {name: found.pop() for name, found in values.items() if len(found) == 1},
         # summaries and tables cite `source`: what is missing goes with it
-        "source": f"{args.source} (imported from {args.format}; lacks {lacks})",
-        "notes": f"Lacks: {lacks}. Imported by `python -m traces import` from {files}.",
+        "source": f"{args.source} (imported from {args.format}; lacks {lacking})",
+        "notes": f"Lacks: {lacking}. Imported by `python -m traces import` from {files}.",
     }
-    write_profile(args.out, header, sorted(captured, key=_size), sorted(times.draft, key=_size))
-    return tuple(path for path in map(args.out.with_suffix, ENDINGS) if path.exists())
+    write_profile(args.out, header, sorted(captured, key=_size), sorted(draft, key=_size))
+    written = tuple(path for path in map(args.out.with_suffix, ENDINGS) if path.exists())
+    return ImportReport(tuple(lines), tuple(lacks), written)
 
 
 def _size(row: VerifyRow | DraftRow) -> tuple[int, ...]:

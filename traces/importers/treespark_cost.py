@@ -10,7 +10,7 @@ import argparse
 from traces.common.errors import InputError
 from traces.importers import profile as profile_options
 from traces.importers.files import ImportReport, counted, read_line, read_sources
-from traces.importers.profile import Times, checked_count
+from traces.importers.profile import checked_count
 from traces.profiles.tables import DraftRow, VerifyRow
 
 HELP = "TreeSpark's cost model (JSON) -> a latency profile, NAME.csv"
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> ImportReport:
     lacks.append(f"KV prefixes other than {context} (given by --context)")
     if len(batches) == 1:
         lacks.append(f"batches other than {batches[0]}")
-    times = Times(verify, [DraftRow(b, context, ms) for b, ms in draft.items()], tuple(lacks))
-    written = profile_options.write(args, sources, times)
+    rows = [DraftRow(batch, context, ms) for batch, ms in draft.items()]
     what = f"{counted(len(verify), 'verify time')} at {counted(len(batches), 'batch', 'batches')}"
-    return ImportReport((read_line(sources[0], what),), times.lacks, written)
+    line = read_line(sources[0], what)
+    return profile_options.write(args, sources, verify, rows, lacks, [line])

@@ -45,9 +45,7 @@ _LOAD = ("max_concurrency", "request_rate", "burstiness", "ramp_up_strategy")
 _NAMES = ("label", "model_id", "model")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What a result may leave out."""
-    point_options.add_arguments(parser)
+add_arguments = point_options.add_arguments
 
 
 def run(args: argparse.Namespace) -> ImportReport:
