@@ -78,13 +78,6 @@ def _join_text(prompts, outputs, depths: int) -> dict[str, np.ndarray]:
     }
 
 
-def _target_rows(output_len: np.ndarray, depths: int) -> np.ndarray:
-    """Row of `target_hidden` that predicts each depth of each anchor: (A, D)."""
-    first = np.concatenate([[0], np.cumsum(output_len + depths)])
-    anchors = [first[s] + np.arange(n - 1) for s, n in enumerate(output_len)]
-    return np.concatenate(anchors).astype(np.int64)[:, None] + 1 + np.arange(depths)
-
-
 def make_text(
     rng: np.random.Generator,
     sequences: int,
@@ -111,7 +104,10 @@ def make_text(
         outputs.append(drawn[:count])
         states.append(state[:count])
     arrays = _join_text(prompts, outputs, depths)
-    rows = _target_rows(arrays["output_len"], depths)
+    # Row of output i of a sequence predicts it; after anchor i come outputs i + 1 and on.
+    first = np.concatenate([[0], np.cumsum(arrays["output_len"] + depths)])
+    anchors = [first[s] + np.arange(n - 1) for s, n in enumerate(arrays["output_len"])]
+    rows = np.concatenate(anchors).astype(np.int64)[:, None] + 1 + np.arange(depths)
     return Text(arrays, np.concatenate(states), head, rows)
 
 

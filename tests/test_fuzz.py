@@ -232,6 +232,9 @@ def test_parts_of_a_checkpoint_lie_beside_its_index(tree):
         index.write_text(json.dumps({"weight_map": {"w": name}}))
         with pytest.raises(InputError, match="safetensors files beside it"):
             open_checkpoint(str(folder), "target")
+    index.write_text(json.dumps({"weight_map": {"w": "a" * 300 + ".safetensors"}}))
+    with pytest.raises(InputError, match="no aaaa"):  # no disk takes such a name
+        open_checkpoint(str(folder), "target")
     index.write_text(json.dumps({"weight_map": {"w": "own.safetensors"}}))
     assert "tokens" in open_checkpoint(str(folder), "target").tensors
 

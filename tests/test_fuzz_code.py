@@ -115,9 +115,5 @@ def test_every_yaml_of_a_user_is_read_plainly():
         "analysis/figures/mass.py",
         "simulator/studies/published/common.py",
     }
-    users = {
-        str(path.relative_to(ROOT))
-        for path in _packages()
-        if "yaml.safe_load" in path.read_text(encoding="utf-8")
-    }
-    assert users <= own
+    users = {path for path in _packages() if "yaml.safe_load" in path.read_text("utf-8")}
+    assert {str(path.relative_to(ROOT)) for path in users} <= own

@@ -96,17 +96,6 @@ def test_samples_of_a_pass_stand_there_once(tmp_path):
             Kept(path, {})
 
 
-def test_a_part_whose_name_no_disk_takes_is_missing(tmp_path):
-    pytest.importorskip("torch")
-    from real_runner.models.hub.files import open_checkpoint
-
-    (tmp_path / "config.json").write_text("{}")
-    index = {"weight_map": {"w": "a" * 300 + ".safetensors"}}
-    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
-    with pytest.raises(InputError, match="no aaaa"):
-        open_checkpoint(str(tmp_path), "target")
-
-
 @pytest.mark.parametrize(
     "entry",
     [{"shape": [2.0, 4]}, {"shape": "24"}, {"shape": [-2, -4]}, {"shape": [True, 8]},

@@ -113,7 +113,7 @@ def swap(old, new, text=VERIFY):
         ({"noise": {"mad": "low"}}, "noise is {'mad': 'low'}; accepted: a mapping of names"),
         ({"noise": {"mad": -1}}, "noise is {'mad': -1}"),
         ({"noise": {"mad": float("nan")}}, "noise is {'mad': nan}"),
-        ({"graph_sizes": [4, 2]}, "graph_sizes is [[]4, 2[]]; accepted: .*strictly increasing"),
+        ({"graph_sizes": [4, 2]}, r"graph_sizes is \[4, 2\]; accepted: .*strictly increasing"),
         ({"graph_sizes": [2, 4]}, "graph_sizes and the cuda_graph rows of toy.csv differ"),
     ],
 )
@@ -234,7 +234,9 @@ def test_shipped_profiles_are_complete():
         # 17 probes of 10 sizes, the B300 sizes, the MI355X grid, two of 5 batches x 2 x 7 sizes
         17 * 10 + 56 + 36 + 2 * 5 * 2 * 7
     )
-    assert all(profile.header.source for profile in tables.values())
+    for name, profile in tables.items():
+        assert profile.header.source, name
+        assert suspicious(profile) is None, name
     assert len(tables["b300"].header.graph_sizes) == 51
     # what finished runs have kept of it since version 0.1
     assert tables["b300"].content_hash.startswith("f77ba0eb506c503211565b9f84bf3132bb0a77cd")
@@ -272,23 +274,11 @@ BIG = {
 }
 
 
-def test_times_in_seconds_are_suspicious(write):
-    """8 billion parameters of 2 bytes at 2,000 GB/s: 16 GB take 8 ms; the fastest step says 0.01.
-
-    In milliseconds the same table begins at 10 ms, above the floor.
-    """
-    assert suspicious(read_profile(write(**BIG))) is None
-    seconds = VERIFY.replace(",10,", ",0.010,")
-    path = write(verify=seconds, **BIG)
-    assert suspicious(read_profile(path)) == (
-        f"latency profile {path}: a step of 0.01 ms would read 16 GB of weights, which takes 8 ms "
-        "at 2000 GB/s; are the times in ms?"
-    )
-
-
 @pytest.mark.parametrize(
     ("ms", "change", "said"),
     [
+        (10, {}, None),
+        (0.01, {}, "0.01 ms would read 16 GB of weights, which takes 8 ms at 2000 GB/s; are the"),
         (2.7, {}, None),  # a third of 8 ms is 2.67
         (2.6, {}, "which takes 8 ms at 2000"),
         (2.6, {"num_gpus": 2}, None),  # 4 ms
@@ -302,6 +292,7 @@ def test_times_in_seconds_are_suspicious(write):
     ],
 )
 def test_what_makes_a_step_suspicious(write, ms, change, said):
+    """8 billion parameters of 2 bytes at 2,000 GB/s: 16 GB take 8 ms."""
     profile = read_profile(write(verify=swap("10", f"{ms}"), **{**BIG, **change}))
     found = suspicious(profile)
     assert found is None if said is None else said in found
@@ -316,8 +307,3 @@ def test_drafts_and_prefill_are_held_against_their_weights(write):
     path = write(**BIG)
     path.with_suffix(".prefill.csv").write_text("prompt_tokens,prefill_ms\n64,0.01\n")
     assert "a prefill of 0.01 ms would read 16 GB" in suspicious(read_profile(path))
-
-
-@pytest.mark.parametrize("name", known_profiles())
-def test_no_shipped_profile_is_suspicious(name):
-    assert suspicious(find_profile(name)) is None

@@ -223,23 +223,20 @@ def test_round_trip(tmp_path: Path, encoding: str, temperature: float):
     assert [path.name for path in tmp_path.iterdir()] == ["r.safetensors"]
 
 
-def test_content_hash_follows_content():
+def test_large_vocabularies_are_stored_wide_and_hashes_follow_content(tmp_path: Path):
     meta, arrays = _by_hand()
+    wide = arrays["pool_token"].copy()
+    wide[0, 1, 1] = 65536
+    path = tmp_path / "r.safetensors"
+    write_recording(path, meta | {"vocab_size": 65537}, arrays | {"pool_token": wide})
+    back = read_recording(path)
+    assert back["tokens"].dtype == np.int32
+    assert back["pool_token"][0, 1, 1] == 65536
     base = build_recording(meta, arrays).content_hash
     assert build_recording(meta, arrays, "elsewhere").content_hash == base
     assert build_recording(meta | {"seed": 8}, arrays).content_hash != base
     arrays["path_logq"] = arrays["path_logq"] - np.array([[0, 0], [0, 1e-3]])
     assert build_recording(meta, arrays).content_hash != base
-
-
-def test_large_vocabulary_is_stored_wide(tmp_path: Path):
-    meta, arrays = _by_hand()
-    meta["vocab_size"] = 65537
-    arrays["pool_token"][0, 1, 1] = 65536
-    write_recording(tmp_path / "r.safetensors", meta, arrays)
-    back = read_recording(tmp_path / "r.safetensors")
-    assert back["tokens"].dtype == np.int32
-    assert back["pool_token"][0, 1, 1] == 65536
 
 
 def _set(name, index, value):
