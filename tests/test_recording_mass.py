@@ -91,9 +91,8 @@ def test_renormalised_candidates_leave_nothing_outside():
 
 
 def test_siblings_that_add_up_to_more_are_refused():
-    made = make_tree(
-        np.random.default_rng(1), sequences=2, depths=2, vocab=12, max_new_tokens=5, children=3
-    )
+    rng = np.random.default_rng(1)
+    made = make_tree(rng, sequences=2, depths=2, vocab=12, max_new_tokens=5, children=3)
     arrays = {name: array.copy() for name, array in made.arrays.items()}
     first = np.flatnonzero(arrays["tree_parent"][0] == -1)
     for total, fits in ((1.0, True), (1.05, False)):

@@ -101,10 +101,7 @@ def test_near_names_come_first(capsys):
         listed = line.partition(" one of: ")[2].split(", ")
         assert listed[: len(first)] == first
         assert sorted(listed) == names
-
-
-def test_near_names_by_hand():
-    """Those that hold it or are held by it; else those alike: abcx has three of four letters."""
+    # Those that hold it or are held by it; else those alike: abcx has three of four letters.
     assert near("abcd", ["zz", "abxy", "abcx", "ABCD-2", "ab"]) == ["ABCD-2", "ab"]
     assert near("abcd", ["zz", "qbxy", "abcx"]) == ["abcx"]
     assert near("", ["a"]) == []

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import tracemalloc
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.workload_texts import OURS, TEXTS, write
+from tests.workload_texts import AZURE, OURS, TEXTS, write
 from traces import InputError
 from traces.workloads import Tally, open_workload, scaled
 
-ROOT = Path(__file__).parents[1]
 FAILED = "0 response tokens (a failed request)"
 
 
@@ -180,24 +178,21 @@ def test_rows_are_read_only_as_far_as_they_are_asked_for(tmp_path):
         list(file.rows())
 
 
-def write_azure(path: Path) -> int:
-    row = "2023-11-16 18:15:46.6805900,374,44\n"
-    path.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + row * 60_000)
-    return 60_000
+ROW = "2023-11-16 18:15:46.6805900,374,44\n"
+TURNS = [{"from": "human", "value": "x" * 4000}, {"from": "gpt", "value": "y" * 4000}]
+CONVERSATION = json.dumps({"id": "a", "conversations": TURNS})
 
 
-def write_sharegpt(path: Path) -> int:
-    turns = [{"from": "human", "value": "x" * 4000}, {"from": "gpt", "value": "y" * 4000}]
-    with path.open("w") as out:
-        out.write("[" + ", ".join([json.dumps({"id": "a", "conversations": turns})] * 2000) + "]")
-    return 2000
-
-
-@pytest.mark.parametrize("writer", [write_azure, write_sharegpt])
-def test_memory_does_not_grow_with_the_file(tmp_path, writer):
-    path = tmp_path / ("a.csv" if writer is write_azure else "s.json")
-    count = writer(path)
-    rule = {} if writer is write_azure else {"characters_per_token": 4}
+@pytest.mark.parametrize(
+    ("name", "text", "count", "rule"),
+    [
+        ("a.csv", AZURE.split("\n")[0] + "\n" + ROW * 60_000, 60_000, {}),
+        ("s.json", f"[{', '.join([CONVERSATION] * 2000)}]", 2000, {"characters_per_token": 4}),
+    ],
+    ids=["azure", "sharegpt"],
+)
+def test_memory_does_not_grow_with_the_file(tmp_path, name, text, count, rule):
+    path = write(tmp_path, name, text)
     tracemalloc.start()
     try:
         file = open_workload(path, **rule)
