@@ -126,8 +126,7 @@ def test_tables_and_markdown(runs, capsys):
     line = next(line for line in table.splitlines() if "output_throughput" in line)
     assert line.split()[-4:] == ["400", "380", "-5.0%", "*"]
     assert "lacks: prompts and temperature" in table
-    words = ["points", "runs", "--points", "points.json", "--format", "markdown"]
-    assert analyse(words) == 0
+    assert analyse(["points", "runs", "--points", "points.json", "--format", "markdown"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("| point | load | runs | policy | metric |")
     wanted = "| in | concurrency 4 | small on card | cast | median_tpot_ms | 16 | 20 | +25.0% |"

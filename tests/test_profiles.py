@@ -149,12 +149,12 @@ def test_columns_that_nobody_reads_are_named(write, kind):
         read_profile(path)
 
 
-@pytest.mark.parametrize("missing", ["toy.csv", "toy.yaml", "toy.draft.csv"])
-def test_a_missing_file_is_named(write, missing):
-    path = write()
-    path.with_name(missing).unlink()
-    with pytest.raises(InputError, match=missing):
-        read_profile(path)
+def test_a_missing_file_is_named(write):
+    for missing in ("toy.csv", "toy.yaml", "toy.draft.csv"):
+        path = write()
+        path.with_name(missing).unlink()
+        with pytest.raises(InputError, match=missing):
+            read_profile(path)
 
 
 def test_broken_yaml_is_one_line(write):
