@@ -65,6 +65,9 @@ def test_round_trip(file, fitted, lab):
     again = fit_calibration(lab.recording, lab.table, nodes=20, branch=4)
     write_calibration(file, again, {"calibration": {"anchors": 3}})
     assert file.read_bytes() == first
+    file.unlink()
+    with pytest.raises(InputError, match="accepted: a specdec-calibration file"):
+        read_calibration(file)
 
 
 def test_another_recording_is_refused_and_force_says_so(file):
@@ -238,7 +241,9 @@ def test_a_recording_that_allows_no_fit_is_refused_in_one_line(here, capsys):
 def test_calibrations_are_not_recordings():
     assert not any("calibration" in name for name in SHIPPED)
     for path in SHIPPED.values():
-        with pytest.raises(InputError, match="format is 'specdec-calibration', expected 'specdec-"):
+        with pytest.raises(
+            InputError, match="format is 'specdec-calibration'; accepted: specdec-rec"
+        ):
             find_recording(path.with_name(path.stem + ".calibration.json"))
 
 

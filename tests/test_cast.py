@@ -135,6 +135,8 @@ def test_the_line_through_a_probe():
     # Sizes outside 16 to 128 do not count: through (16, 2) and (128, 4).
     line = fit_line(np.array([1, 16, 128, 256]), np.array([9.0, 2.0, 4.0, 90.0]))
     assert line == pytest.approx((2 - 16 * 2 / 112, 2 / 112))
+    with pytest.raises(InputError, match=r"^mine\.csv: width probe .* at least two sizes from 16"):
+        fit_line(np.array([1, 8, 16]), np.array([1.0, 2.0, 3.0]), "mine.csv")
 
 
 @pytest.mark.parametrize(

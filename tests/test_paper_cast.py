@@ -7,8 +7,10 @@ import pytest
 
 from simulator.orders import ChainOrder, order_table, prefix_mass
 from simulator.policies.shared.stop_rules import DEPLOYED_WIDTHS, published_mass_curve
+from simulator.studies import published
 from simulator.studies.published import cast
 from tests.reference_orders import walked
+from traces.common.errors import InputError
 from traces.profiles.profile import find_profile
 
 TRACE = {"recording": "small_block_t0", "split": "report", "domains": None}
@@ -105,3 +107,9 @@ def test_masses_fall_and_are_lower_where_rounds_start(ours):
     assert (rounds < everywhere).all()  # hard positions start more rounds than easy ones
     lengths = [ours.length(whole, nodes) for nodes in (15, 63, 127)]
     assert lengths == sorted(lengths)
+
+
+def test_the_table_is_decoding_unless_another_is_named():
+    with pytest.raises(InputError, match=r"published.table is 'cost'; accepted: decoding, cast_w"):
+        published.run({"published": {"table": "cost"}})
+    assert list(published.lines({})) == list(published.lines({"published": {"table": "decoding"}}))

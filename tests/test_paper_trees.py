@@ -62,6 +62,11 @@ def test_a_budget_by_walking_the_texts(budgets):
     assert budgets["parent"][7].accepted_share == pytest.approx(np.mean(hits) / 7)
 
 
+def test_a_drafter_without_a_markov_head_is_refused():
+    with pytest.raises(InputError, match="treespark_budget: one of a drafter with a Markov head"):
+        treespark.cells({**SEMI, "recording": "small_block_t0"})
+
+
 @pytest.mark.parametrize(
     ("batch", "sampled", "theta"),
     [(1, False, 0.02), (4, False, 0.02), (5, False, 0.05), (8, False, 0.05), (9, False, 0.15),

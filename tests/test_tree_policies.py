@@ -212,6 +212,9 @@ def test_policies_of_whole_trees(policy, order, fit):
 def test_policies_name_what_a_pool_cuts(policy, fit):
     lab = make_lab(make_pool(np.random.default_rng(1), depths=3, pool=6))
     assert prepared(policy, lab).describe() == {"scores": "marginal"} | fit
+    hidden = make_lab(make_recording("hidden"))
+    assert prepared(DDTree(scores="marginal"), hidden).order == MarginalOrder(15)
+    assert prepared(CaDDTree(), hidden).order == MarginalOrder(255, scores="marginal_biased")
 
 
 # ---------------- Fits under shape against enumeration and known solutions.
