@@ -80,8 +80,11 @@ def _is_gone(pid: int) -> bool:
     """Whether nobody writes to that process's temporary files: we have not begun to."""
     try:
         os.kill(pid, 0)
+        if pid == os.getpid():
+            return True
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+        return state == "Z"  # killed, though nobody has asked yet how it ended
     except (ProcessLookupError, OverflowError):
         return True
-    except PermissionError:
+    except OSError:  # another user's, or no such files here
         return False
-    return pid == os.getpid()
