@@ -172,8 +172,11 @@ def prepare(job: Job) -> Job:
     parts = (job.policy, job.recording, job.cost, job.settings.capacity, job.tables)
     try:
         fit(*parts, job.context)
-        if job.policy.order is not None:
-            job.tables(job.policy.order)
+        rules = (job.policy.rule(batch) for batch in range(1, job.settings.capacity + 1))
+        orders = dict.fromkeys([job.policy.order, *(rule and rule.order for rule in rules)])
+        for order in orders:  # looked up once, before a sweep shares itself out
+            if order is not None:
+                job.tables(order)
     except InputError as error:
         raise named_refusal(error, job.config.get("policy") or {}) from error
     return job
