@@ -30,9 +30,11 @@ def recorded(tmp_path_factory) -> str:
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory):
-    """Order tables of another day are not trusted, nor any left behind."""
+    """Order tables of another day are not trusted, nor any left behind; workers share theirs."""
+    base = tmp_path_factory.getbasetemp()
+    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SPECSIM_CACHE", str(tmp_path_factory.getbasetemp() / "orders"))
+        patch.setenv("SPECSIM_CACHE", str(base / "cache"))
         yield
 
 
