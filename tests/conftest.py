@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -9,12 +10,18 @@ from pathlib import Path
 # Before NumPy and PyTorch are loaded: workers share the cores, and threads of theirs that wait
 # for each other burn what the other workers need. Processes that tests start inherit it.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+gc.set_threshold(50_000, 20, 100)  # what thousands of tests import and collect is looked at less
 
 import numpy as np
 import pytest
 
 from tests.synthetic import make_pool
 from traces import write_recording
+
+
+def pytest_collection_finish():
+    gc.collect()
+    gc.freeze()  # modules and tests stay; nobody need look at them again
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import pytest
 
 from real_runner.training.corpus import DOMAINS, generate
 
-COUNT = 60
+COUNT = 30
 
 
 @cache
