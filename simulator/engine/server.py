@@ -141,9 +141,8 @@ class Server:
         inside = self.batch + len(self._reading)
         if not self.queue or inside >= self.capacity:
             return None
-        entry = self.queue[
-            0
-        ]  # preempted requests, at the queue's head, are shorter than all others
+        # Preempted requests, at the queue's head, are shorter than all others.
+        entry = self.queue[0]
         if self.settings.scheduling == "shortest_first":  # by what no engine knows
             entry = min(self.queue, key=lambda entry: entry.size)
         # the next roots of those that run come before a newcomer
